@@ -63,15 +63,15 @@ class KVStore:
         return True
 
     def init(self, key: Any, value: Any) -> None:
-        """Stores copies of the first values. A key is initialized once."""
-        for k, v in _pairs(key, value):
+        """Stores copies of the first values. A key is initialized once, and all are numbers or all words."""
+        for k, v in self._checked(key, value):
             if k in self._stored:
                 raise MXNetError(f"duplicate init of key {k}")
             self._stored[k] = (v[0] if isinstance(v, (list, tuple)) else v).copy()
 
     def push(self, key: Any, value: Any, priority: int = 0) -> None:
         """Sums the values of each key; it replaces the stored value, or goes to the updater if there is one."""
-        pairs = self._over_processes([(k, self._get(k), self._sum(k, v)) for k, v in _pairs(key, value)])
+        pairs = self._over_processes([(k, self._get(k), self._sum(k, v)) for k, v in self._grouped(key, value)])
         if self._updater is None:
             for k, stored, new in pairs:
                 if stored.stype == new.stype:
@@ -95,11 +95,25 @@ class KVStore:
         """Whether `flag` is set in any process. Not in MXNet."""
         return flag
 
-    def _sum(self, key: Any, value: Any) -> NDArray:
-        """The sum of a list of arrays, or the array itself."""
-        if isinstance(value, NDArray):
-            return value
-        first, *others = value
+    def _checked(self, key: Any, value: Any) -> list[tuple[Any, Any]]:
+        """(key, value) for each. AssertionError or MXNetError, as in MXNet, if numbers and words are mixed."""
+        pairs = _pairs(key, value)
+        kinds = {isinstance(k, str) for k, _ in pairs}
+        if len(kinds) == 2:
+            raise AssertionError("inconsistent types of keys detected.")
+        if pairs and self._stored and kinds != {isinstance(next(iter(self._stored)), str)}:
+            raise MXNetError("Mixed key types are not allowed")
+        return pairs
+
+    def _grouped(self, key: Any, value: Any) -> list[tuple[Any, list[Any]]]:
+        """(key, its values) for each key once: a key given twice has the values of both places."""
+        found: dict[Any, list[Any]] = {}
+        for k, v in self._checked(key, value):
+            found.setdefault(k, []).extend(v if isinstance(v, (list, tuple)) else [v])
+        return list(found.items())
+
+    def _sum(self, key: Any, values: Sequence[NDArray]) -> NDArray:
+        first, *others = values
         if not others:
             return first
         total = self._sums.get(key)
@@ -115,11 +129,16 @@ class KVStore:
         """Copies stored values into `out`, except for row_sparse ones if `ignore_sparse`: see `row_sparse_pull`."""
         if out is None:
             raise AssertionError("pull needs out=")
-        for k, targets in _pairs(key, out):
+        for k, targets in self._grouped(key, out):
             stored = self._get(k)
             if ignore_sparse and stored.stype != "default":
                 continue
-            for target in targets if isinstance(targets, (list, tuple)) else [targets]:
+            for target in targets:
+                if target.shape != stored.shape:
+                    raise MXNetError(
+                        f"pull of key {k}: operands shape mismatch from.shape = {list(stored.shape)} "
+                        f"to.shape={list(target.shape)}"
+                    )
                 target[:] = stored
 
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:

@@ -25,6 +25,7 @@ from gluonjit.files import atomic
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.types import IRError
 from gluonjit.language import mxnet_names as _mxnet_names
+from gluonjit.ndarray import custom_calls
 from gluonjit.operators.registry import OPERATORS
 from gluonjit.optimizer.step import _Step
 from gluonjit.profiling import Kernel, record
@@ -152,7 +153,9 @@ class _Profiler:
 def _places(profiler: _Profiler) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
     """Each function to be timed: its owner, its name there, and its timed form."""
 
-    def timed(function: Callable[..., Any], name: Callable[..., str | None]) -> Callable[..., Any]:
+    def timed(
+        function: Callable[..., Any], name: Callable[..., str | None], category: str = "operator"
+    ) -> Callable[..., Any]:
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
             called = name(*args)
@@ -163,7 +166,7 @@ def _places(profiler: _Profiler) -> Iterator[tuple[Any, str, Callable[..., Any]]
                 return function(*args, **kwargs)
             finally:
                 scope = getattr(profiler.scopes, "name", "")
-                profiler.note(scope + called, "operator", "X", start, time.perf_counter_ns() - start)
+                profiler.note(scope + called, category, "X", start, time.perf_counter_ns() - start)
 
         return call
 
@@ -171,6 +174,9 @@ def _places(profiler: _Profiler) -> Iterator[tuple[Any, str, Callable[..., Any]]
         for op in set(OPERATORS.values()):
             # The same function makes graphs, which is no computation.
             yield op, "expand", timed(op.expand, lambda b, *_, n=op.name: n if isinstance(b, Eager) else None)
+    for name, form in (("compute", "{}::pure_python"), ("backward", "_backward_{}::pure_python")):
+        function = getattr(custom_calls, name)
+        yield custom_calls, name, timed(function, lambda op_type, *_, form=form: form.format(op_type), CUSTOM)
     if profiler.wants("symbolic"):
         for method in ("run", "run_forward"):
             yield Session, method, timed(Session.__dict__[method], lambda session, *_: session.graph.name)
@@ -179,6 +185,8 @@ def _places(profiler: _Profiler) -> Iterator[tuple[Any, str, Callable[..., Any]]
         yield node, "pull", timed(node.pull, lambda node, *_: f"_backward_{node.name}")
 
 
+CUSTOM = "Custom Operator"
+"""The category of operators that users wrote in Python."""
 _CALLS = 100
 """Of so many of each program's last calls the trace has all kernels."""
 _profiler = _Profiler()

@@ -15,7 +15,16 @@ from gluonjit.base import MXNetError, mx_real_t
 from gluonjit.files import idx
 from gluonjit.ndarray import NDArray
 
-__all__ = ["DataBatch", "DataDesc", "DataIter", "MNISTIter", "NDArrayIter", "PrefetchingIter", "ResizeIter"]
+__all__ = [
+    "DataBatch",
+    "DataDesc",
+    "DataIter",
+    "MNISTIter",
+    "MXDataIter",
+    "NDArrayIter",
+    "PrefetchingIter",
+    "ResizeIter",
+]
 
 
 class DataDesc(namedtuple("DataDesc", ["name", "shape"])):
@@ -125,10 +134,11 @@ class DataIter:
         """Advances to the next batch; False if there is none."""
         raise NotImplementedError
 
-    def getdata(self) -> list[NDArray]:
+    def getdata(self) -> Any:
+        """The current batch's arrays."""
         raise NotImplementedError
 
-    def getlabel(self) -> list[NDArray]:
+    def getlabel(self) -> Any:
         raise NotImplementedError
 
     def getindex(self) -> Any:
@@ -136,6 +146,16 @@ class DataIter:
 
     def getpad(self) -> int | None:
         return None
+
+
+class MXDataIter(DataIter):
+    """The base of the iterators over files. Each has one array of data and one of labels, which `getdata` and
+    `getlabel` return without a list around them."""
+
+    def next(self) -> DataBatch:
+        if not self.iter_next():
+            raise StopIteration
+        return DataBatch([self.getdata()], [self.getlabel()], self.getpad(), self.getindex())
 
 
 class _CurrentBatchIter(DataIter):
@@ -423,7 +443,7 @@ def _named(data: Any, default: str) -> list[tuple[str, NDArray]]:
     return sorted(arrays.items())
 
 
-class MNISTIter(NDArrayIter):
+class MNISTIter(MXDataIter, NDArrayIter):
     """Batches from a file of images and one of labels in MNIST's format: images are f32[batch, 1, height, width] with
     values below 1 (`flat`: [batch, height * width]), labels f32[batch].
 
@@ -464,4 +484,10 @@ class MNISTIter(NDArrayIter):
             order = np.random.RandomState(seed).permutation(size)
             images, labels = images[order], labels[order]
         images = images.reshape(size, -1) if flat else images[:, None]
-        super().__init__(images, labels, batch_size, False, "discard", data_name, label_name)
+        NDArrayIter.__init__(self, images, labels, batch_size, False, "discard", data_name, label_name)
+
+    def getdata(self) -> Any:
+        return super().getdata()[0]
+
+    def getlabel(self) -> Any:
+        return super().getlabel()[0]

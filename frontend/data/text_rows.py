@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gluonjit.base import MXNetError
-from gluonjit.data.iterators import DataDesc, DataIter
+from gluonjit.data.iterators import DataDesc, MXDataIter
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ndarray import NDArray
 from gluonjit.ndarray.sparse_arrays import CSRNDArray
@@ -16,7 +16,7 @@ from gluonjit.ndarray.sparse_arrays import CSRNDArray
 Rows = np.ndarray | CSRNDArray
 
 
-class TextRowsIter(DataIter):
+class TextRowsIter(MXDataIter):
     """Batches of rows of `data` and `label`, all of which are in memory. `first` is the number of the first row.
 
     `pad` says how many rows at the end of the last batch only fill it. With `rounds` they are the first ones, and the
@@ -64,11 +64,11 @@ class TextRowsIter(DataIter):
         self._next = stop
         return True
 
-    def getdata(self) -> list[NDArray]:
-        return [self._taken(self._data)]
+    def getdata(self) -> NDArray:
+        return self._taken(self._data)
 
-    def getlabel(self) -> list[NDArray]:
-        return [self._taken(self._label)]
+    def getlabel(self) -> NDArray:
+        return self._taken(self._label)
 
     def _taken(self, rows: Rows) -> NDArray:
         if isinstance(rows, CSRNDArray):

@@ -9,7 +9,7 @@ import numpy as np
 
 from gluonjit import ndarray
 from gluonjit.base import MXNetError
-from gluonjit.context import Context
+from gluonjit.context import Context, placed
 from gluonjit.execution.backends import get_backend
 from gluonjit.execution.compile_log import Signature
 from gluonjit.execution.computation import Computation, Forward, compiled, evaluated
@@ -26,8 +26,8 @@ from gluonjit.ndarray.variable import requests, store
 from gluonjit.runtime.backend import Backend, Callee
 from gluonjit.runtime.executable import Executable
 from gluonjit.runtime.watching import Progress
-from gluonjit.symbol.binding import cannot_bind, solve_variables
-from gluonjit.symbol.graph import Entry, Node, post_order, variables
+from gluonjit.symbol.binding import cannot_bind, simple_bind_error, solve_variables
+from gluonjit.symbol.graph import Entry, Node, devices_of, post_order, variables
 from gluonjit.symbol.infer import check_shape, known_variables
 from gluonjit.symbol.lower import lower, stream_numbers
 from gluonjit.symbol.shapes import is_complete, solve_shapes
@@ -57,6 +57,7 @@ class Executor:
         grad_arrays: Sequence[Any] | None = None,
         requests: Sequence[str] | None = None,
         codes: Codes | None = None,
+        groups: Mapping[str, Context] | None = None,
     ) -> None:
         self.codes = codes or Codes()
         """Shared by the executors of one symbol for several shapes."""
@@ -64,6 +65,8 @@ class Executor:
         """Names of the arguments that change in each call, if the caller named any; the others are parameters."""
         self._symbol = symbol.__copy__()
         self._ctx = ctx
+        self._groups = groups or {}
+        """The contexts of `AttrScope(ctx_group=…)`s: where results are said to be, as all are in one memory."""
         self._arguments, self._aux = variables(self._symbol._heads)
         self.arg_arrays = list(arg_arrays)
         self.aux_arrays = list(aux_arrays)
@@ -109,11 +112,12 @@ class Executor:
         if self._outputs is None:
             arrays = dict(zip([*self._arguments, *self._aux], [*self.arg_arrays, *self.aux_arrays]))
             made: dict[Entry, Any] = {}
+            devices = devices_of(self._symbol._heads, self._groups, self._ctx)
             for head, v in zip(self._symbol._heads, self._graph(False).outputs):
                 if head[0] in arrays:
                     made[head] = arrays[head[0]]
                 elif head not in made:
-                    made[head] = ndarray.zeros(v.shape, self._ctx, v.dtype.numpy)
+                    made[head] = ndarray.zeros(v.shape, devices[head[0]], v.dtype.numpy)
             self._outputs = [made[head] for head in self._symbol._heads]
         return self._outputs
 
@@ -373,7 +377,11 @@ class Executor:
             arrays.append(new)
         count = len(self._arguments)
         args, aux = arrays[:count], arrays[count:]
-        return Executor(self._symbol, self._ctx, args, aux, self._inputs, grads, self._requests, self.codes)
+        found = Executor(
+            self._symbol, self._ctx, args, aux, self._inputs, grads, self._requests, self.codes, self._groups
+        )
+        found._monitor = self._monitor
+        return found
 
     def get_optimized_symbol(self) -> Any:
         """A copy of the graph. Optimizations cannot be shown as MXNet's operators; `gluonjit dump` prints their IR."""
@@ -402,7 +410,7 @@ def _by_name(names: Sequence[str], arrays: Sequence[Any]) -> dict[str, Any]:
     return dict(zip(names, arrays))
 
 
-def bind(symbol: Any, ctx: Any, args: Any, args_grad: Any, grad_req: Any, aux_states: Any) -> Executor:
+def bind(symbol: Any, ctx: Any, args: Any, args_grad: Any, grad_req: Any, aux_states: Any, group2ctx: Any) -> Executor:
     """See `Symbol.bind`."""
     if not isinstance(ctx, Context):
         raise TypeError("Context type error")
@@ -415,7 +423,7 @@ def bind(symbol: Any, ctx: Any, args: Any, args_grad: Any, grad_req: Any, aux_st
         if g is not None and g.shape != x.shape:
             raise MXNetError(f"args_grad has shape {g.shape} for {name}, whose shape is {x.shape}")
     wanted = requests(grad_req, names)
-    executor = Executor(symbol, ctx, arg_arrays, aux_arrays, None, grad_arrays, wanted)
+    executor = Executor(symbol, ctx, arg_arrays, aux_arrays, None, grad_arrays, wanted, groups=group2ctx)
     executor._graph(False)  # raises an error now for arrays of wrong shapes or types
     return executor
 
@@ -438,21 +446,29 @@ def _arrays(key: str, given: Any, names: Sequence[str], partial: bool = False) -
     return found
 
 
-def simple_bind(symbol: Any, ctx: Any, grad_req: Any, type_dict: Any, shapes: Mapping[str, Any]) -> Executor:
+def simple_bind(
+    symbol: Any, ctx: Any, grad_req: Any, type_dict: Any, shapes: Mapping[str, Any], group2ctx: Any
+) -> Executor:
     """See `Symbol.simple_bind`."""
     arguments, aux = variables(symbol._heads)
+    try:
+        for device in (ctx, *(group2ctx or {}).values()):
+            placed(device)
+    except MXNetError as e:
+        raise simple_bind_error(shapes, str(e)) from e
     types = solve_variables(symbol, type_dict or {}, shapes)
+    devices = devices_of(symbol._heads, group2ctx or {}, ctx)
 
     def zeros(node: Node) -> Any:
         try:
-            return ndarray.zeros(types[node.name].shape, ctx, types[node.name].dtype.numpy)
+            return ndarray.zeros(types[node.name].shape, devices[node], types[node.name].dtype.numpy)
         except MXNetError as e:
             raise cannot_bind(symbol, node, shapes, f"there is not enough memory for {types[node.name]}") from e
 
     wanted = requests(grad_req, [n.name for n in arguments])
     grads = [zeros(n) if request != "null" else None for n, request in zip(arguments, wanted)]
     args, states = [zeros(n) for n in arguments], [zeros(n) for n in aux]
-    return Executor(symbol, ctx, args, states, set(shapes), grads, wanted)
+    return Executor(symbol, ctx, args, states, set(shapes), grads, wanted, groups=group2ctx)
 
 
 late.executor_class.provide(lambda: Executor)

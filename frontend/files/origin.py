@@ -32,6 +32,11 @@ def map_file(file: BinaryIO) -> mmap.mmap:
     return mapped
 
 
+def is_mapped(facts: os.stat_result) -> bool:
+    """Whether arrays view this file's contents."""
+    return any(os.path.samestat(facts, other) for _, other in list(_maps.values()))
+
+
 def _identity(facts: os.stat_result) -> tuple[int, int, int, int]:
     return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns
 

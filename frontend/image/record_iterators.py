@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gluonjit.base import MXNetError
-from gluonjit.data.iterators import DataDesc, DataIter
+from gluonjit.data.iterators import DataDesc, MXDataIter
 from gluonjit.data.records import IRHeader, MXIndexedRecordIO, MXRecordIO, unpack
 from gluonjit.files.image_files import decode
 from gluonjit.image.augment import EIGVAL, EIGVEC, GRAY, shifted_hls
@@ -44,7 +44,7 @@ _MISSING: dict[str, Any] = {
 """Settings that are not implemented, with the values at which they do nothing."""
 
 
-class _RecordIter(DataIter):
+class _RecordIter(MXDataIter):
     """Batches of examples from a record file. A subclass makes an image and its label of a record (`_example`), and
     describes the labels (`_label_shape`)."""
 
@@ -201,11 +201,11 @@ class _RecordIter(DataIter):
         )._array
         return array
 
-    def getdata(self) -> list[NDArray]:
-        return [NDArray._wrap(self._batch[0])]
+    def getdata(self) -> NDArray:
+        return NDArray._wrap(self._batch[0])
 
-    def getlabel(self) -> list[NDArray]:
-        return [NDArray._wrap(self._batch[1])]
+    def getlabel(self) -> NDArray:
+        return NDArray._wrap(self._batch[1])
 
     def getindex(self) -> np.ndarray:
         return self._batch[2]

@@ -42,7 +42,8 @@ class Module(BaseModule):
 
     To predict, labels may be omitted: they are then 0, of the shape that follows from the data's. `backward` refuses to
     train on those.
-    `work_load_list`, `group2ctxs` and `compression_params` concern several devices and have no effect here.
+    `group2ctxs`, a dict or a list of one for each context, says on which contexts the outputs of an
+    `AttrScope(ctx_group=…)` are. `work_load_list` and `compression_params` have no effect here.
 
     >>> net = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=2), name="softmax")
     >>> module = mx.mod.Module(net)
@@ -66,6 +67,8 @@ class Module(BaseModule):
     ) -> None:
         super().__init__(logger)
         self._context = list(context) if isinstance(context, (list, tuple)) else [context]
+        groups = group2ctxs[0] if isinstance(group2ctxs, (list, tuple)) else group2ctxs or {}
+        self._groups = {name: c[0] if isinstance(c, (list, tuple)) else c for name, c in (groups or {}).items()}
         self._data_names, self._label_names = list(data_names or ()), list(label_names or ())
         self._state_names, fixed = list(state_names or ()), list(fixed_param_names or ())
         check_input_names(symbol, self._data_names, "data", True)
@@ -245,12 +248,16 @@ class Module(BaseModule):
 
     def _requested(self, grad_req: Any) -> dict[str, str]:
         """What is to be done with each argument's gradient."""
-        found = dict(zip(self._arguments, requests(grad_req, self._arguments)))
-        for name in self._arguments:
-            if not self.for_training or name in self._fixed:
-                found[name] = "null"
-            elif name in self._inputs:
-                found[name] = "write" if self.inputs_need_grad and name in self._data_names else "null"
+        if not self.for_training:
+            return dict.fromkeys(self._arguments, "null")
+        if isinstance(grad_req, (list, tuple)):
+            return dict(zip(self._arguments, requests(grad_req, self._arguments)))
+        by_name = isinstance(grad_req, Mapping)
+        usual = "write" if by_name else requests(grad_req, ("",))[0]
+        wanted = {*self._param_names} - self._fixed | {*(self._data_names if self.inputs_need_grad else ())}
+        found = {name: usual if name in wanted else "null" for name in self._arguments}
+        if by_name:
+            found |= {name: request for name, request in grad_req.items() if name in found}
         return found
 
     def _executor_of_shapes(self) -> Executor:
@@ -270,6 +277,7 @@ class Module(BaseModule):
                 [given.get(name) for name in self._arguments],
                 [self._requests[name] for name in self._arguments],
                 next((e.codes for e in self._executors.values()), None),
+                self._groups,
             )
             if self._watch is not None:
                 found.set_monitor_callback(*self._watch)
@@ -473,7 +481,8 @@ class Module(BaseModule):
         self._ready()
         if not self.inputs_need_grad:
             raise AssertionError("bind with inputs_need_grad=True to get the gradients of inputs")
-        found = [self._bound().grad_dict[name] for name in self._data_names]
+        grads = self._bound().grad_dict
+        found = [grads.get(name) for name in self._data_names]
         return found if merge_multi_context else [[g] for g in found]
 
     def init_optimizer(
@@ -584,11 +593,11 @@ class _Monitored:
 
     @property
     def arg_dict(self) -> Params:
-        return {name: self._module._arrays[name] for name in self._module._param_names}
+        return self._module._bound().arg_dict
 
     @property
     def aux_dict(self) -> Params:
-        return {name: self._module._arrays[name] for name in self._module._aux_names}
+        return self._module._bound().aux_dict
 
 
 def _extra(given: Params, names: Collection[str]) -> str:

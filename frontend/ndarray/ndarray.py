@@ -11,13 +11,14 @@ import ctypes
 import math
 import warnings
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gluonjit.base import MXNetError, numeric_types
 from gluonjit.context import Context, cpu, placed
+from gluonjit.files import params
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.types import DTYPES, IRError, dtype, type_of
 from gluonjit.language import late, rng
@@ -79,14 +80,17 @@ class NDArray(NDArrayMethods):
     _storage: Storage | None
     _grad_state: Any
 
-    def __init__(self, array: np.ndarray | ctypes.c_void_p, writable: bool = True) -> None:
-        """Wraps `array` without a copy if it is C-contiguous. Users call `nd.array`, which copies.
+    def __init__(self, array: np.ndarray | ctypes.c_void_p | None, writable: bool = True) -> None:
+        """Wraps `array` without a copy if it is C-contiguous. Users call `nd.array`, which copies. None: an array
+        without elements, to which `__setstate__` gives some.
 
         Programs written for MXNet also pass a handle: `NDArray(ctypes.cast(x, NDArrayHandle))`, where a hook was
         called with `x`, shares memory with `x`. ValueError if that array no longer exists.
         """
         self._storage = None
         self._grad_state = None
+        if array is None:
+            array = np.empty(0, np.float32)
         if isinstance(array, np.ndarray):
             self._array = np.ascontiguousarray(array).reshape(array.shape)
             return
@@ -267,6 +271,15 @@ class NDArray(NDArrayMethods):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _placed_copy, (self._array, self.context)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The array as MXNet's pickles hold it."""
+        return {"handle": params.record(self._array)}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        """Becomes the array in a pickle of MXNet's, on the CPU, whatever device wrote it."""
+        handle = state["handle"]
+        self.__init__(None if handle is None else params.parse_record(handle, "a pickled array"))  # type: ignore[misc]
 
     @recorded
     def copyto(self, other: NDArray | Context) -> Any:

@@ -40,7 +40,10 @@ _CONSTANT = ("zeros_like", "ones_like", "full_like", "empty_like")
 
 def array_ufunc(self: NDArray, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
     if method == "__call__" and not kwargs and ufunc in _REFLECTED and not isinstance(inputs[0], NDArray):
-        return getattr(inputs[1], _REFLECTED[ufunc])(inputs[0])
+        left = inputs[0]
+        if isinstance(left, np.ndarray) and not left.ndim:
+            left = left[()]  # NumPy hands over its numbers so if it compares them
+        return getattr(inputs[1], _REFLECTED[ufunc])(left)
     return by_numpy(getattr(ufunc, method), ufunc.__name__, inputs, kwargs)
 
 

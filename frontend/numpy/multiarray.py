@@ -30,7 +30,7 @@ class ndarray(NumpyMethods, NDArray):  # type: ignore[misc]
 
     def __init__(self, shape: Any, dtype: Any = np.float32, *args: Any, **kwargs: Any) -> None:
         """An uninitialized array, as from `numpy.ndarray`; an ndarray instead of a shape is wrapped."""
-        given = isinstance(shape, np.ndarray)
+        given = shape is None or isinstance(shape, np.ndarray)
         super().__init__(shape if given else np.empty(shape, element_type(dtype)))
 
     # What it is

@@ -22,12 +22,12 @@ def solve_variables(symbol: Any, types: Mapping[str, Any], shapes: Mapping[str, 
     heads = symbol._heads
     arguments, aux = variables(heads)
     by_name = {n.name: n for n in (*arguments, *aux)}
-    known = {by_name[k]: v for k, v in shapes.items() if k in by_name and isinstance(v, tuple)}
+    known = {by_name[k]: tuple(map(int, v)) for k, v in shapes.items() if k in by_name and isinstance(v, tuple)}
     given = {by_name[k]: ir_dtype(v) for k, v in types.items() if k in by_name}
     try:
         table = solve_shapes(heads, known)
     except MXNetError as e:
-        raise RuntimeError(f"simple_bind error. Arguments:\n{_listed(shapes)}{e}") from e
+        raise simple_bind_error(shapes, str(e)) from e
     open_ = [n for n in by_name.values() if not is_complete(table[n, 0])]
     if open_:
         listed = ", ".join(f"{n.name}: {bracketed(table[n, 0])}" for n in open_)
@@ -51,10 +51,9 @@ def cannot_bind(symbol: Any, variable: Node, shapes: Mapping[str, Any], why: str
     reader = next(readers, None)
     of = f" of {reader.name}: {reader.op.name}" if reader is not None and reader.op is not None else ""
     place = quote(reader.loc) if reader is not None else ""
-    return RuntimeError(
-        f"simple_bind error. Arguments:\n{_listed(shapes)}Error in argument {variable.name}{of}: {why}{place}"
-    )
+    return simple_bind_error(shapes, f"Error in argument {variable.name}{of}: {why}{place}")
 
 
-def _listed(shapes: Mapping[str, Any]) -> str:
-    return "".join(f"{k}: {v}\n" for k, v in shapes.items())
+def simple_bind_error(shapes: Mapping[str, Any], why: str) -> RuntimeError:
+    """The form of MXNet's errors about binding: the given shapes, then the cause."""
+    return RuntimeError("simple_bind error. Arguments:\n" + "".join(f"{k}: {v}\n" for k, v in shapes.items()) + why)

@@ -126,6 +126,23 @@ def variables(heads: Iterable[Entry]) -> tuple[list[Node], list[Node]]:
     return [n for n in leaves if n not in aux], [n for n in leaves if n in aux]
 
 
+def devices_of(heads: Iterable[Entry], groups: Mapping[str, Any], default: Any) -> dict[Node, Any]:
+    """The context of each node, by its `ctx_group`. An operator without a group follows its first input that has a
+    context, or else what uses it."""
+    order = post_order(heads)
+    found = {n: groups[g] for n in order if (g := str(n.attrs.get("__ctx_group__"))) in groups}
+    for node in order:
+        given = next((found[n] for n, _ in node.inputs if n in found), None)
+        if given is not None:
+            found.setdefault(node, given)
+    for node in reversed(order):
+        if node in found:
+            for n, _ in node.inputs:
+                if n.op is not None:
+                    found.setdefault(n, found[node])
+    return {n: found.get(n, default) for n in order}
+
+
 def copy_graph(heads: Sequence[Entry], replace: Mapping[Node, Entry] | None = None) -> list[Entry]:
     """`heads` over copies of their nodes, with variables replaced as `replace` says."""
     table: dict[Node, Node] = {}

@@ -29,18 +29,37 @@ def _tuple(value: Any, what: str) -> Shape:
 
 def infer_shape(heads: Sequence[Entry], args: Sequence[Any], kwargs: Mapping[str, Any], partial: bool) -> Any:
     """See `Symbol.infer_shape`."""
+    groups = _groups(heads)
+    table: Mapping[Entry, Shape | None]
     if is_np_shape():
-        exact = exact_shapes(heads, known_variables(heads, args, kwargs, _tuple))
-        if exact is not None:
-            return tuple([exact[e] for e in group] for group in _groups(heads))
-    known = known_variables(heads, args, kwargs, check_shape)
-    table = solve_shapes(heads, known)
-    found = [[table[e] or () for e in group] for group in _groups(heads)]
-    if partial or all(is_complete(table[e]) for group in _groups(heads) for e in group):
+        table = _with_empty_shapes(heads, known_variables(heads, args, kwargs, _tuple))
+        unknown, note, no_rank = -1, "-1s", None
+    else:
+        table = solve_shapes(heads, known_variables(heads, args, kwargs, check_shape))
+        unknown, note, no_rank = 0, "0s", ()
+    found = [[no_rank if table[e] is None else table[e] for e in group] for group in groups]
+    if partial or all(s is not None and unknown not in s for group in groups for s in map(table.get, group)):
         return tuple(found)
-    missing = [f"{n.name}: {table[n, 0] or ()}" for n in variables(heads)[0] if not is_complete(table[n, 0])]
-    _warn("shape", "(0s in shape means unknown dimensions). ", missing)
+    listed = [(n.name, table[n, 0]) for n in variables(heads)[0]]
+    missing = [f"{name}: {no_rank if s is None else s}" for name, s in listed if s is None or unknown in s]
+    _warn("shape", f"({note} in shape means unknown dimensions). ", missing)
     return None, None, None
+
+
+def _with_empty_shapes(heads: Sequence[Entry], given: Mapping[Node, Shape]) -> Mapping[Entry, Shape | None]:
+    """The shape of every entry under `np_shape`: -1 for an unknown dimension, None for an unknown rank."""
+    exact = exact_shapes(heads, given)
+    if exact is not None:
+        return exact
+    # The rules, to which 0 is unknown, find the variables; if they find all, dimensions of 0 are no obstacle.
+    known = {n: shape for n, s in given.items() if (shape := tuple(max(d, 0) for d in s))}
+    table = solve_shapes(heads, known)
+    found = {n: s for (n, _), s in table.items() if n.op is None and is_complete(s) and s is not None}
+    exact = exact_shapes(heads, {**found, **given})
+    if exact is not None:
+        return exact
+    solved = {e: None if s is None else tuple(d or -1 for d in s) for e, s in table.items()}
+    return solved | {(n, 0): tuple(map(max, s, solved[n, 0] or s)) for n, s in given.items()}
 
 
 def infer_type(heads: Sequence[Entry], args: Sequence[Any], kwargs: Mapping[str, Any], partial: bool) -> Any:

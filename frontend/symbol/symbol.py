@@ -251,7 +251,8 @@ class Symbol(SignMethods, SymbolMethods):
         return infer.infer_shape(self._heads, args, kwargs, partial=False)
 
     def infer_shape_partial(self, *args: Any, **kwargs: Any) -> Any:
-        """Like `infer_shape`, but returns what is known: 0 for unknown dimensions, () for unknown ranks."""
+        """Like `infer_shape`, but returns what is known: 0 for unknown dimensions, () for unknown ranks; under
+        `np_shape`, where an array may have no elements, -1 and None."""
         return infer.infer_shape(self._heads, args, kwargs, partial=True)
 
     def infer_type(self, *args: Any, **kwargs: Any) -> Any:
@@ -275,7 +276,7 @@ class Symbol(SignMethods, SymbolMethods):
         shared_exec: Any = None,
     ) -> Any:
         """An `Executor` over the given arrays: a list in the order of `list_arguments()`, or a dict by name."""
-        return late.bind(self, ctx, args, args_grad, grad_req, aux_states)
+        return late.bind(self, ctx, args, args_grad, grad_req, aux_states, group2ctx)
 
     def simple_bind(
         self,
@@ -290,7 +291,7 @@ class Symbol(SignMethods, SymbolMethods):
         **shapes: Any,
     ) -> Any:
         """An `Executor` over new arrays of zeros, with shapes inferred from the given ones."""
-        return late.simple_bind(self, ctx, grad_req, type_dict, shapes)
+        return late.simple_bind(self, ctx, grad_req, type_dict, shapes, group2ctx)
 
     def eval(self, ctx: Any = None, **kwargs: Any) -> list[Any]:
         """The outputs for the given arrays, one per argument, by name."""

@@ -362,7 +362,8 @@ class Constant(Initializer):
 
 
 def _to_numpy(value: Any) -> np.ndarray:
-    return value.asnumpy() if isinstance(value, NDArray) else np.asarray(value)
+    # Not `asnumpy`: blocks may be traced meanwhile, to which its elements are a value that is not known yet.
+    return value._array if isinstance(value, NDArray) else np.asarray(value)
 
 
 @register

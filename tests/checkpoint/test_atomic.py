@@ -6,12 +6,13 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 
 import numpy as np
 import pytest
 
 import gluonjit as mx
-from gluonjit.files import atomic
+from gluonjit.files import atomic, origin
 
 OLD, NEW = b"the old contents", [b"the ", b"new ", b"contents"]
 
@@ -57,6 +58,26 @@ def test_permissions(tmp_path):
     (tmp_path / "new").chmod(0o604)
     atomic.write(tmp_path / "new", [b"y"])
     assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o604
+
+
+@pytest.mark.parametrize("old", [b"", OLD])
+def test_a_temporary_file_of_the_program(tmp_path, old):
+    """`NamedTemporaryFile`, whose name is given to save to: what was written is read from the open file."""
+    with tempfile.NamedTemporaryFile(dir=tmp_path) as file:
+        file.write(old)
+        file.flush()
+        atomic.write(file.name, [b"new"])
+        file.seek(0)
+        assert file.read() == b"new"
+        assert len(os.listdir(tmp_path)) == 1
+
+
+def test_arrays_keep_what_they_view(path):
+    """A file that is open here is replaced all the same if arrays view its contents."""
+    with open(path, "rb") as file:
+        mapped = origin.map_file(file)
+        atomic.write(path, NEW)
+        assert bytes(mapped) == OLD and path.read_bytes() == b"".join(NEW)
 
 
 def test_links_keep_pointing(tmp_path):

@@ -101,3 +101,11 @@ def test_rows_are_not_read_from_a_pipe(tmp_path):
     for kind in (mx.io.CSVIter, mx.io.LibSVMIter):
         with pytest.raises(mx.MXNetError, match="neither a file nor a folder"):
             kind(str(tmp_path / "pipe"), (2,), 1)
+
+
+def test_the_current_batch(five):
+    """Iterators over files have one array of data and one of labels, and no lists around them."""
+    iterator = mx.io.CSVIter(data_csv=five[0], data_shape=(2,), batch_size=2)
+    assert iterator.iter_next()
+    assert iterator.getdata().shape == (2, 2) and iterator.getlabel().shape == (2,)
+    assert isinstance(iterator, mx.io.MXDataIter)

@@ -198,3 +198,40 @@ def test_tiny_symbols_draw_and_update_as_compiled_ones_do(monkeypatch):
         seen.append([y.asnumpy(), *(a.asnumpy() for a in aux.values()), *draws])
     for a, b in zip(*seen):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_results_are_on_the_contexts_of_their_groups():
+    with mx.AttrScope(ctx_group="one"):
+        first = mx.sym.FullyConnected(mx.sym.var("x"), num_hidden=2, name="first")
+    between = first * 2
+    with mx.AttrScope(ctx_group="two"):
+        second = between + 1
+    outputs = mx.sym.Group([first, between, second, mx.sym.var("y") + 1])
+    groups = {"one": mx.cpu(1), "two": mx.cpu(2)}
+    executor = outputs.simple_bind(mx.cpu(), group2ctx=groups, x=(1, 3), y=(1,))
+    for found in (executor, executor.reshape(x=(1, 3), y=(1,))):
+        assert [x.context.device_id for x in found.forward()] == [1, 1, 2, 0]
+    assert {name: x.context.device_id for name, x in executor.grad_dict.items()} == {
+        "x": 1,
+        "first_weight": 1,
+        "first_bias": 1,
+        "y": 0,
+    }
+    module = mx.mod.Module(second, ["x"], None, group2ctxs=[groups])
+    module.bind([("x", (1, 3))])
+    module.init_params()
+    module.forward(mx.io.DataBatch([mx.nd.ones((1, 3))]))
+    assert module.get_outputs()[0].context == mx.cpu(2)
+
+
+def test_a_monitor_stays_when_shapes_change():
+    executor = (mx.sym.var("x") * 2).simple_bind(mx.cpu(), x=(np.int64(4), 3))  # NumPy's integers are sizes, too
+    seen = []
+    executor.set_monitor_callback(lambda name, array: seen.append(array.shape))
+    executor.reshape(x=(2, 3)).forward()
+    assert seen == [(2, 3)]
+
+
+def test_binding_to_a_gpu_names_the_gpu():
+    with pytest.raises(RuntimeError, match=r"simple_bind error(?s:.*)gpu\(0\) is not available"):
+        (mx.sym.var("x") * 2).simple_bind(mx.gpu(0), x=(4, 3))

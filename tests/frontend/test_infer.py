@@ -278,3 +278,15 @@ def test_types_of_what_only_gives_its_shape(x, y):
     assert sym.reshape_like(x, y).infer_type(x="float16", y="int32")[:2] == ([np.float16, np.int32], [np.float16])
     with pytest.warns(UserWarning, match="Cannot decide type"):
         assert sym.reshape_like(x, y).infer_type(x="float32")[1] is None
+
+
+def test_unknown_sizes_where_arrays_may_be_empty(x, y):
+    """Under `np_shape` 0 is a size, so unknown ones are -1, and an unknown rank is None."""
+    product = sym.FullyConnected(x, y, num_hidden=3, no_bias=True)
+    with mx.util.np_shape():
+        assert product.infer_shape_partial() == ([None, None], [None], [])
+        assert product.infer_shape_partial(x=(-1, 4)) == ([(-1, 4), (3, 4)], [(-1, 3)], [])
+        assert product.infer_shape(x=(0, 4)) == ([(0, 4), (3, 4)], [(0, 3)], [])
+        with pytest.warns(UserWarning, match="-1s in shape means unknown"):
+            assert product.infer_shape(x=(-1, 4)) == (None, None, None)
+        assert sym.Group([x, y]).infer_shape_partial(x=(0, 4)) == ([(0, 4), None], [(0, 4), None], [])

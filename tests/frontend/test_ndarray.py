@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import struct
 import warnings
 
 import numpy as np
@@ -181,6 +182,18 @@ def test_what_copies(x):
         y[:] = 0
         assert y._array.flags.c_contiguous and y.dtype is np.float32
     same(x, [[1, 2, 3], [4, 5, 6]])
+
+
+@pytest.mark.parametrize("make", [nd.NDArray, mx.np.ndarray])
+def test_what_mxnet_pickles(make):
+    """It was written on a GPU, device type 2."""
+    head = b"\xc9\xfa\x93\xf9" + struct.pack("<iiqiii", 0, 1, 2, 2, 0, 0)
+    x = make(None)
+    x.__setstate__({"handle": bytearray(head + np.array([1, 2], "f4").tobytes())})
+    assert x.asnumpy().tolist() == [1, 2] and x.context == mx.cpu()
+    again = make(None)
+    again.__setstate__(x.__getstate__())
+    assert again.asnumpy().tolist() == [1, 2]
 
 
 def test_pickle_keeps_type_and_device():

@@ -52,6 +52,30 @@ def test_operators_compiled_calls_gradients_and_steps_are_recorded():
     assert sum(n for name, n in found.items() if name.startswith("_backward")) == 1
 
 
+def test_operators_written_in_python_are_recorded():
+    class Doubled(mx.operator.CustomOp):
+        def forward(self, is_train, req, in_data, out_data, aux):
+            self.assign(out_data[0], req[0], in_data[0] * 2)
+
+        def backward(self, req, out_grad, in_data, out_data, in_grad, aux):
+            self.assign(in_grad[0], req[0], out_grad[0] * 2)
+
+    @mx.operator.register("profiled_doubled")
+    class Prop(mx.operator.CustomOpProp):
+        def create_operator(self, ctx, shapes, dtypes):
+            return Doubled()
+
+    x = nd.ones(2)
+    x.attach_grad()
+    profiler.set_state("run")
+    with autograd.record():
+        y = nd.Custom(x, op_type="profiled_doubled")
+    y.backward()
+    profiler.set_state("stop")
+    names = ("profiled_doubled::pure_python", "_backward_profiled_doubled::pure_python")
+    assert counts()["Custom Operator"] == dict.fromkeys(names, 1)
+
+
 def test_kernels_of_compiled_code_are_recorded_by_layer(tmp_path):
     net = gluon.nn.HybridSequential(prefix="net_")
     net.add(gluon.nn.Dense(4, in_units=3, prefix="one_"), gluon.nn.Dense(5, in_units=4, prefix="two_"))

@@ -129,3 +129,11 @@ def test_modules_of_rnn():
         mx.rnn.LSTMCell,
     )
     assert mx.rnn.rnn_cell.GRUCell is mx.rnn.GRUCell
+
+
+def test_numbers_of_numpy_on_the_left():
+    """NumPy hands its numbers over as arrays of rank 0 if it compares them."""
+    x = mx.nd.array([31, 2])
+    assert (np.int32(31) == x).asnumpy().tolist() == [1, 0]
+    assert (np.float64(3) - x).asnumpy().tolist() == [-28, 1]
+    assert (np.int64(31) > x).asnumpy().tolist() == [0, 1]

@@ -119,17 +119,20 @@ def test_adamw(form):
 
 def test_a_store_adds_and_copies():
     kv = mx.kv.create("device")
-    kv.init([3, "b"], [nd.ones(2), nd.zeros(1)])
+    kv.init([3, 4], [nd.ones(2), nd.zeros(1)])
     out = [nd.zeros(2), nd.zeros(2)]
     kv.push(3, [nd.ones(2) * 2, nd.ones(2) * 5])
     kv.pull(3, out=out)
     assert [x.asnumpy().tolist() for x in out] == [[7, 7]] * 2
-    kv.pushpull("b", nd.array([4]), out=out[0][:1])
+    kv.pushpull(4, nd.array([4]), out=out[0][:1])
     assert out[0].asnumpy().tolist() == [4, 7]
+    kv.push([3, 4, 3], [nd.ones(2), nd.ones(1), [nd.ones(2), nd.ones(2)]])  # a key twice is added up
+    kv.pull([3, 3], out=out)
+    assert [x.asnumpy().tolist() for x in out] == [[3, 3]] * 2
     kv._set_updater(lambda key, pushed, stored: stored.__isub__(pushed))
     kv.push(3, nd.ones(2))
     kv.pull(3, out=out[1])
-    assert out[1].asnumpy().tolist() == [6, 6]
+    assert out[1].asnumpy().tolist() == [2, 2]
     assert (kv.type, kv.rank, kv.num_workers, kv.is_capable("optimizer")) == ("device", 0, 1, True)
 
 
@@ -150,6 +153,8 @@ def test_a_store_with_an_optimizer(tmp_path):
         (lambda kv: mx.kv.create("dist_async"), "use 'dist_sync'"),
         (lambda kv: mx.kv.create("devise"), "did you mean 'device'"),
         (lambda kv: kv.push("new", nd.ones(1)), "has not been inited"),
+        (lambda kv: kv.pull("a", nd.ones(2)), "shape mismatch"),
+        (lambda kv: kv.pull(7, nd.ones(1)), "Mixed key types"),
         (lambda kv: kv.init("a", nd.ones(1)), "duplicate init of key a"),
         (lambda kv: kv.is_capable("magic"), "Unknown capability"),
         (lambda kv: kv.set_gradient_compression({"type": "zip"}), "Unknown type"),

@@ -205,3 +205,18 @@ def test_what_is_printed():
         "Zero()",
         "Xavier(rnd_type='uniform', factor_type='avg', magnitude=2)",
     ]
+
+
+def test_arrays_as_constants_are_written_while_a_block_is_traced():
+    class Shifted(mx.gluon.HybridBlock):
+        def __init__(self):
+            super().__init__()
+            self.shift = self.params.get("shift", shape=(2,), init=mx.init.Constant(mx.nd.array([3, 4])))
+
+        def hybrid_forward(self, F, x, shift):
+            return x + shift
+
+    net = Shifted()
+    net.initialize()
+    net.hybridize()
+    assert net(mx.nd.ones(2)).asnumpy().tolist() == [4, 5]

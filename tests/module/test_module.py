@@ -303,7 +303,8 @@ def test_monitor(module):
     monitor.tic()
     module.forward(batch(X[:4]))
     names = [name for _, name, _ in monitor.toc()]
-    assert names == ["fc1_output", "fc2_output", "softmax_output", "fc1_weight", "fc1_bias", "fc2_weight", "fc2_bias"]
+    results, parameters = ["fc1_output", "fc2_output"], ["fc1_weight", "fc1_bias", "fc2_weight", "fc2_bias"]
+    assert names == [*results, "softmax_output", *parameters, "softmax_label"]
 
 
 # Buckets
@@ -388,3 +389,21 @@ def test_chain():
     assert accuracy == pytest.approx(np.mean(y.argmax(1) == LABELS))
     with raises(AssertionError, 'Unknown meta "take_label", a typo?'):
         chain.add(first, take_label=True)
+
+
+@pytest.mark.parametrize(
+    ("grad_req", "data", "weight"),
+    [("null", None, None), ({"fc2_weight": "null"}, 3, 5), ({"data": "null"}, None, 5), ("add", 6, 10)],
+)
+def test_requests_for_gradients(grad_req, data, weight):
+    """A dict says what is different from 'write'; the data's gradient follows the word, too."""
+    module = mx.mod.Module(mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=3, name="fc1"), label_names=None)
+    module.bind([("data", (5, 1))], inputs_need_grad=True, grad_req=grad_req)
+    module.init_params(mx.init.One())
+    for _ in range(2):
+        module.forward(mx.io.DataBatch([mx.nd.ones((5, 1))]), is_train=True)
+        module.backward([mx.nd.ones((5, 3))])
+    (found,) = module.get_input_grads()
+    assert (found is None) == (data is None) and (found is None or found[0, 0].asscalar() == data)
+    (found,) = module._exec_group.grad_arrays[0]
+    assert (found is None) == (weight is None) and (found is None or found[0, 0].asscalar() == weight)
