@@ -99,6 +99,11 @@ class HybridBlock(Block):
             self._jit_log.drop(why, self._jit_cached is not None and bool(self._jit_cached.traces))
         self._jit_cached = self._fast_call = None
 
+    def _clear_cached_op(self) -> None:
+        """Drops compiled code, here and in the blocks around it. Users call it before their settings change,
+        as they must in MXNet; changes of attributes are noticed here in any case."""
+        self._structure_changed(f"_clear_cached_op() of {self.name} was called")
+
     def hybridize(
         self,
         active: bool = True,

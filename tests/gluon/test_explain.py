@@ -42,6 +42,15 @@ class ReadsShape(mx.gluon.HybridBlock):
         return x * x.shape[0]
 
 
+class ScaledByTable(mx.gluon.HybridBlock):
+    def __init__(self):
+        super().__init__()
+        self.table = {"scale": 2.0}
+
+    def hybrid_forward(self, F, x):
+        return x * self.table["scale"]
+
+
 def test_before_any_call():
     net = dense()
     assert str(net.explain()) == f"{net.name}: hybridized, and not called since"
@@ -286,3 +295,18 @@ def test_modules_are_in_the_log():
     first, second = done.stderr.splitlines()
     assert "compiled for data: f32[8,100], … in" in first and ": first call  at <string>:" in first
     assert "shape of argument 0: n×100, had 8×100" in second
+
+
+def test_blocks_that_drop_their_code_themselves():
+    """Detectors of gluon-cv call MXNet's `_clear_cached_op` from `set_nms`; blocks around them are compiled again, too.
+    A value in a table is no attribute, so that nothing else tells of its change."""
+    inner, net = ScaledByTable(), nn.HybridSequential()
+    net.add(inner)
+    net.hybridize()
+    found = []
+    for scale in (2.0, 3.0):
+        inner.table["scale"] = scale
+        inner._clear_cached_op()
+        found.append(net(ones(2)).asnumpy().tolist())
+    assert found == [[2, 2], [3, 3]]
+    assert reasons(net, "traced") == ["first call", f"_clear_cached_op() of {inner.name} was called"]
