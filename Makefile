@@ -6,7 +6,7 @@
 # make clean   removes everything that make made
 #
 # All of it happens in .venv (make bench: .venv-bench), which is made with $(PYTHON) and sees nothing of what else is
-# installed.
+# installed. make demo puts gluonjit and what it needs there (300 MB); the others add what tests need (1 GB).
 
 PYTHON ?= python3
 PYTEST_ARGS ?=
@@ -30,7 +30,7 @@ demo: $(VENV)/stamp
 test: lint
 	$(BIN)/python -m pytest -q -n auto --maxprocesses 8 $(PYTEST_ARGS)
 
-lint: $(VENV)/stamp
+lint: $(VENV)/test-stamp
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
 	mkdir -p $(TYPECHECK)
@@ -39,7 +39,7 @@ lint: $(VENV)/stamp
 	find build/typecheck -xtype l -delete
 	$(BIN)/python -m mypy
 
-site: $(VENV)/stamp
+site: $(VENV)/test-stamp
 	$(BIN)/python docs/site/build.py
 
 bench: $(BENCH_VENV)/stamp
@@ -52,11 +52,17 @@ define make_venv
 $(PYTHON) -m venv --clear $(@D)
 endef
 # Not all modules are ever imported; those that are, Python compiles then.
-PIP_INSTALL = $(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile
+PIP_INSTALL = $(@D)/bin/python -m pip install --disable-pip-version-check --no-compile
 
 # The install is editable, so only pyproject.toml (dependencies, package roots) makes it out of date.
 $(VENV)/stamp: pyproject.toml
 	$(make_venv)
+	@echo 'Installing gluonjit, llvmlite, NumPy and networkx into $(VENV):'
+	$(PIP_INSTALL) --editable .
+	@touch $@
+
+$(VENV)/test-stamp: $(VENV)/stamp
+	@echo 'Installing what tests need into $(VENV); a minute or two:'
 	$(PIP_INSTALL) --editable '.[test]'
 	@touch $@
 

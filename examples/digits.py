@@ -20,7 +20,10 @@ from gluonjit.gluon import nn
 
 def digits():
     """(images (n, 1, 8, 8) from 0 to 1, labels (n,)) for training and for testing: every fifth digit is a test."""
-    from sklearn.datasets import load_digits
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError:
+        raise SystemExit("The digits are those of scikit-learn: pip install scikit-learn") from None
 
     data, labels = load_digits(return_X_y=True)
     images, labels = (data / 16).reshape(-1, 1, 8, 8).astype("float32"), labels.astype("float32")

@@ -149,7 +149,10 @@ def main() -> int:
         return 2
     pages = documents()
     write(arguments.sources, pages | linked(pages))
-    return render(arguments.sources, arguments.output, "dummy" if arguments.check else "html")
+    status = render(arguments.sources, arguments.output, "dummy" if arguments.check else "html")
+    if status == 0 and not arguments.check:
+        print(f"the documentation's first page: {arguments.output / 'index.html'}")
+    return status
 
 
 if __name__ == "__main__":

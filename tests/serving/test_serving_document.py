@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import urllib.request
@@ -36,9 +37,14 @@ def test_it_runs(document, monkeypatch):
         try:
             said = next(line for line in process.stdout if "ready at" in line)
             (port,) = re.findall(r"ready at http://127.0.0.1:(\d+)", said)
-            for path in re.findall(r"^curl localhost:8000(\S+)$", document, re.M):
+            (curl,) = re.findall(r"```\n(curl .*?)```", document, re.S)
+            for path in re.findall(r"^curl localhost:8000(\S+)$", curl, re.M):
                 with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}") as response:
                     assert response.status == 200
+            if shutil.which("curl"):
+                command = ["sh", "-ec", curl.replace("localhost:8000", f"127.0.0.1:{port}")]
+                said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+                assert '"shape":[1,' in said.replace(" ", "").partition('"outputs"')[2]
             for program in programs[2:]:
                 exec(compile(program.replace("localhost:8000", f"127.0.0.1:{port}"), "docs/serving.md", "exec"), names)
             names["client"].close()

@@ -11,10 +11,8 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
+from importlib import metadata
 from typing import Any, NamedTuple
-
-import llvmlite
-import numpy as np
 
 from gluonjit._version import version
 from gluonjit.codegen import llvm
@@ -105,7 +103,7 @@ def gathered(model: str, profile: Profile, training: Recorded | None = None) -> 
 
 def made_by() -> str:
     """What and when a report is from: the versions of what its numbers depend on, and the local time."""
-    versions = {"Python": platform.python_version(), "NumPy": np.__version__, "llvmlite": llvmlite.__version__}
+    versions = {"Python": platform.python_version(), **{name: metadata.version(name) for name in ("numpy", "llvmlite")}}
     now = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %z")
     return f"gluonjit {version}, " + ", ".join(f"{name} {n}" for name, n in versions.items()) + f"; {now}"
 
