@@ -238,7 +238,7 @@ INSIDE_FUNCTIONS = {
     # Few programs run in several processes, for which sockets, hashes and `json` are needed.
     "gluonjit.kvstore": {"gluonjit.distributed.early_sums.EarlySums", "gluonjit.distributed.processes.processes"},
     # A library needs neither Gluon nor the compiler.
-    "gluonjit.tools.serving.server": {"gluonjit.tools.serving.grpc_server.make_server"},
+    "gluonjit.tools.serving.server": {"gluonjit.tools.serving.grpc_server.GrpcServer"},
     "gluonjit.tools.serving.predictor": {"gluonjit.tools.serving.block_model.open_block"},
 }
 """Imports of our own modules inside functions, by the module that has them: each keeps a start cheap."""

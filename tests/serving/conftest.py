@@ -93,11 +93,12 @@ def starting():
     return contextlib.contextmanager(_started)
 
 
-def _started(sources, options=None, **more):
+def _started(sources, *, control=False, reload=0.0, **limits):
+    from gluonjit.tools.serving.limits import Limits
     from gluonjit.tools.serving.served_models import ModelStore, Options, Source
 
     made = [Source(**{"inputs": {"data": "batchx4"}, "version": 1, **source}) for source in sources]
-    running = Running(ModelStore(lambda: made, Options(**(options or {}))), **more)
+    running = Running(ModelStore(lambda: made, Options(limits=Limits(**limits))), control=control, reload=reload)
     try:
         yield running
     finally:

@@ -197,11 +197,8 @@ def test_many_requests_ahead_of_their_answers(server):
     assert server.ask("GET", "/v2/health/live")[0] == 200
 
 
-def test_slow_bodies_and_headers(starting, files, monkeypatch):
-    from gluonjit.tools.serving import http_connection
-
-    monkeypatch.setattr(http_connection, "SECONDS", 0.3)
-    with starting([{"name": "net", "files": files}], body_timeout=0.3) as server:
+def test_slow_bodies_and_headers(starting, files):
+    with starting([{"name": "net", "files": files}], body_timeout=0.3, head_seconds=0.3) as server:
         for sent in (b"", b"GET / HT", b"GET / HTTP/1.1\r\na:", POST + b"content-length: 10\r\n\r\n{"):
             assert exchanged(server, sent, finish=False).startswith(b"HTTP/1.1 408 "), sent
         assert server.service.used == 0
@@ -215,7 +212,7 @@ def test_full(starting, files):
     """A queue, and the memory for bodies, have an end; what was accepted is answered."""
     import threading
 
-    with starting([{"name": "net", "files": files}], {"max_queue": 2}, memory=100000) as server:
+    with starting([{"name": "net", "files": files}], queue=2, memory=100000) as server:
         (served,) = server.store.all()
         go, run = threading.Event(), served.batcher._run
         served.batcher._run = lambda arrays: go.wait(20) and run(arrays)
@@ -225,9 +222,7 @@ def test_full(starting, files):
             thread.start()
         while sum(status == 429 for status, _ in found) < 5:
             time.sleep(0.01)
-        status, headers, answer = server.ask(
-            "POST", "/v2/models/net/infer", b"{", {"Content-Length": "20000", "Connection": "close"}
-        )
+        status, headers, answer = server.ask("POST", "/v2/models/net/infer", b" " * 15000)
         assert status == 429 and headers["retry-after"] and "memory" in answer["error"]
         go.set()
         [thread.join() for thread in threads]

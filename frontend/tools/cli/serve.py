@@ -14,6 +14,7 @@ from typing import Any
 from gluonjit.base import MXNetError
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.tools.cli.inputs import at_least, input_type, thread_count
+from gluonjit.tools.serving.limits import Limits, described, shown
 
 _NEEDS = ("starlette", "uvicorn", "httptools", "prometheus_client")
 _GRPC_NEEDS = ("grpc", "google.protobuf")
@@ -33,7 +34,9 @@ def add_commands(commands: Any) -> None:
         "--input data=batchx3x224x224 --port 8000\n"
         "  gluonjit serve digits=examples/lenet.py:net fire@2=examples/fire-symbol.json examples/fire-0000.params "
         "--input digits:data=batchx1x28x28 --input fire:data=batchx3x224x224 --grpc-port 8001\n"
-        "  curl localhost:8000/v2/models/fire",
+        "  curl localhost:8000/v2/models/fire\n\n"
+        "limits that are always the same:\n"
+        + "".join(f"  {shown(value, about):>7}  {about.text}\n" for _, value, about in described() if not about.option),
     )
     p.add_argument(
         "models",
@@ -81,41 +84,16 @@ def add_commands(commands: Any) -> None:
         metavar="WORD=SIZE",
         help="the largest size of an input's dimension, such as length=512 (default: 1024)",
     )
-    limits.add_argument(
-        "--max-body",
-        type=at_least(0.001, float),
-        default=64.0,
-        metavar="MB",
-        help="of a request (default: %(default)s)",
-    )
-    limits.add_argument(
-        "--memory",
-        type=at_least(1, float),
-        default=1024.0,
-        metavar="MB",
-        help="of all requests' bodies; more are refused (default: %(default)s)",
-    )
-    limits.add_argument(
-        "--queue",
-        type=at_least(1),
-        default=256,
-        metavar="N",
-        help="requests that may wait for a model (default: %(default)s)",
-    )
-    limits.add_argument(
-        "--timeout",
-        type=at_least(0.001, float),
-        default=60.0,
-        metavar="S",
-        help="seconds until the call of a request must have begun (default: %(default)s)",
-    )
-    limits.add_argument(
-        "--body-timeout",
-        type=at_least(0.001, float),
-        default=30.0,
-        metavar="S",
-        help="seconds in which a request's body must come (default: %(default)s)",
-    )
+    for name, default, about in described():
+        if about.option:
+            limits.add_argument(
+                about.option,
+                dest=name,
+                type=at_least(about.low, type(default) if about.scale == 1 else float),
+                default=default / about.scale if about.scale > 1 else default,
+                metavar=about.unit,
+                help=f"{about.text} (default: %(default)s)",
+            )
     life = p.add_argument_group("life")
     life.add_argument(
         "--reload",
@@ -159,12 +137,13 @@ def _run(arguments: argparse.Namespace) -> None:
     from gluonjit.tools.serving.http_server import Service
     from gluonjit.tools.serving.observations import Observations
     from gluonjit.tools.serving.served_models import ModelStore, Options
-    from gluonjit.tools.serving.server import log_to_standard_error, serve
+    from gluonjit.tools.serving.server import log_to_standard_error, return_memory, serve
 
     log_to_standard_error()
+    return_memory()
     # So long a model's thread waits for the loop's, after its call, before it can begin the next one; by default 5 ms.
     sys.setswitchinterval(0.0005)
-    options = Options(arguments.threads, int(arguments.max_body * 2**20), arguments.queue)
+    options = Options(arguments.threads, _limits(arguments))
     observations = Observations()
     store = ModelStore(sources(arguments), options, observations.call)
     try:
@@ -176,9 +155,6 @@ def _run(arguments: argparse.Namespace) -> None:
         service = Service(
             store,
             observations,
-            timeout=arguments.timeout,
-            body_timeout=arguments.body_timeout,
-            memory=int(arguments.memory * 2**20),
             control=arguments.control,
             reload=arguments.reload,
         )
@@ -190,6 +166,12 @@ def _run(arguments: argparse.Namespace) -> None:
         asyncio.run(serve(service, arguments.host, arguments.port, arguments.grpc_port, arguments.drain, ready))
     finally:
         store.close()
+
+
+def _limits(arguments: argparse.Namespace) -> Limits:
+    given = {name: getattr(arguments, name) for name, _, about in described() if about.option}
+    scale = {name: about.scale for name, _, about in described()}
+    return Limits(**{name: int(x * scale[name]) if scale[name] > 1 else x for name, x in given.items()})
 
 
 def _is_there(name: str) -> bool:

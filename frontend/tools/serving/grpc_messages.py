@@ -15,7 +15,7 @@ PACKAGE = "inference"
 SERVICE = f"{PACKAGE}.GRPCInferenceService"
 
 _FIELD = descriptor_pb2.FieldDescriptorProto
-_SCALARS = {
+SCALARS = {
     "bool": _FIELD.TYPE_BOOL,
     "int32": _FIELD.TYPE_INT32,
     "int64": _FIELD.TYPE_INT64,
@@ -163,7 +163,7 @@ def _add(kind: Any, within: str, field: str, number: int, type: str) -> None:
         if not kind.oneof_decl:
             kind.oneof_decl.add(name="parameter_choice")
         added.oneof_index = 0
-    if plain in _SCALARS:
-        added.type = _SCALARS[plain]
+    if plain in SCALARS:
+        added.type = SCALARS[plain]
     else:
         added.type, added.type_name = _FIELD.TYPE_MESSAGE, f".{PACKAGE}.{plain}"

@@ -4,6 +4,7 @@ with long bodies that are read to where they stay."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import httptools
@@ -11,21 +12,19 @@ import numpy as np
 from starlette.requests import ClientDisconnect
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-MOST_HEADERS = 32 * 1024
-"""Bytes of a request's first line and headers."""
-SECONDS = 10.0
-"""In so many seconds these must be there, the rest of a body that nobody reads any more must be over, and answers
-must be taken by the client."""
+from gluonjit.tools.serving.limits import KB, Limits
 
-MOST_AHEAD = 16
-"""Requests that a client may send ahead of the answers."""
-LONG_BODY = "gluonjit.long_body"
-"""The extension of a request's scope whose "read" is its `Connection.long_body`."""
+CONNECTION = "gluonjit.connection"
+"""The extension of a request's scope whose "is" is its Connection."""
 GRACE = 1.0
 """Seconds in which requests may still come on connections that are open when the server ends."""
 
 
 class Connection(HttpToolsProtocol, asyncio.BufferedProtocol):
+    idle_since = 0.0
+    """When its last request was answered, in seconds of the event loop."""
+    _chunks = 0
+    _chunk_bytes = 0
     _timer: asyncio.TimerHandle | None = None
     _reader_timer: asyncio.TimerHandle | None = None
     """Runs while answers wait for a client that does not read them."""
@@ -35,10 +34,17 @@ class Connection(HttpToolsProtocol, asyncio.BufferedProtocol):
     _body: memoryview | None = None
     """What is still empty of a long body."""
     _body_complete: asyncio.Future[None]
+    _take: Callable[[int], None]
+
+    def __init__(self, config: Any, state: Any, app_state: Any, limits: Limits, lost: Callable[[Connection], None]):
+        """`lost` is called at its end."""
+        super().__init__(config, state, app_state)
+        self.limits, self._lost = limits, lost
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._buffer = memoryview(bytearray(MOST_HEADERS))
+        self.idle_since = self.loop.time()
+        self._buffer = memoryview(bytearray(self.limits.head_bytes))
         self._await_headers()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -46,8 +52,9 @@ class Connection(HttpToolsProtocol, asyncio.BufferedProtocol):
         if self._reader_timer is not None:
             self._reader_timer.cancel()
         super().connection_lost(exc)
-        if self._body is not None and not self._body_complete.done():
-            self._body_complete.set_exception(ClientDisconnect())
+        self._lost(self)
+        if self._body is not None:
+            self._fail_body(ClientDisconnect())
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._buffer if self._body is None else self._body
@@ -57,28 +64,35 @@ class Connection(HttpToolsProtocol, asyncio.BufferedProtocol):
             self.data_received(bytes(self._buffer[:nbytes]))
             return
         self._body = self._body[nbytes:]
+        try:
+            self._take(nbytes)
+        except Exception as e:
+            self._fail_body(e)
         if not self._body:
             self._end_body()
             self.on_message_complete()
             if not self._body_complete.done():
                 self._body_complete.set_result(None)
 
-    async def long_body(self, scope: Any, length: int, lead: int, seconds: float) -> memoryview | None:
+    async def long_body(
+        self, scope: Any, length: int, lead: int, seconds: float, take: Callable[[int], None]
+    ) -> memoryview | None:
         """The body of a request, which has `length` bytes, behind `lead` others: the kernel writes it to its place,
-        while uvicorn and ASGI copy it five times. None if it must be read as usual.
+        while uvicorn and ASGI copy it five times. None if it must be read as usual. `take` is told of bytes that came.
 
-        Raises asyncio.TimeoutError if it is not there after so many `seconds`, and ClientDisconnect.
+        Raises asyncio.TimeoutError if it is not there after so many `seconds`, ClientDisconnect, and what `take` does.
         """
         cycle = self.cycle
         if cycle.scope is not scope or not cycle.more_body or cycle.waiting_for_100_continue or cycle.disconnected:
             return None
         body = np.empty(lead + length, np.uint8).data[lead:]
         here = len(cycle.body)
+        take(here)
         body[:here] = cycle.body
         cycle.body.clear()
-        self._body, self._body_complete = body[here:], self.loop.create_future()
+        self._body, self._body_complete, self._take = body[here:], self.loop.create_future(), take
         self.flow.resume_reading()
-        timer = self.loop.call_later(seconds, self._body_late)
+        timer = self.loop.call_later(seconds, self._fail_body, asyncio.TimeoutError())
         try:
             await self._body_complete
         finally:
@@ -91,9 +105,9 @@ class Connection(HttpToolsProtocol, asyncio.BufferedProtocol):
         self._body = None
         self.parser = httptools.HttpRequestParser(self)
 
-    def _body_late(self) -> None:
+    def _fail_body(self, why: Exception) -> None:
         if not self._body_complete.done():
-            self._body_complete.set_exception(asyncio.TimeoutError())
+            self._body_complete.set_exception(why)
 
     def data_received(self, data: bytes) -> None:
         if self._in_headers:
@@ -101,23 +115,50 @@ class Connection(HttpToolsProtocol, asyncio.BufferedProtocol):
             if self._timer is None:
                 self._await_headers()
             # What comes in one piece with the end of the headers may be the body's.
-            if self._header_bytes > MOST_HEADERS + len(data):
-                self._refuse(b"431 Request Header Fields Too Large", b"the headers are too long")
+            if self._header_bytes > self.limits.head_bytes + len(data):
+                self._refuse_head()
                 return
         super().data_received(data)
-        if self._in_headers and self._header_bytes > MOST_HEADERS and not self.transport.is_closing():
-            self._refuse(b"431 Request Header Fields Too Large", b"the headers are too long")
+        if self._in_headers and self._header_bytes > self.limits.head_bytes and not self.transport.is_closing():
+            self._refuse_head()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._in_headers = True
+        self._chunks = self._chunk_bytes = 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if len(self.headers) >= self.limits.headers:
+            raise ValueError("too many headers")  # becomes an error of the parser's, and this calls the next method
+        super().on_header(name, value)
+
+    def send_400_response(self, msg: str) -> None:
+        if self._in_headers and self.headers and len(self.headers) >= self.limits.headers:
+            self._refuse_head()
+        else:
+            super().send_400_response(msg)
+
+    def _refuse_head(self) -> None:
+        self._refuse(b"431 Request Header Fields Too Large", b"the headers are too long")
+
+    def on_chunk_header(self) -> None:
+        """Each costs as much as a kilobyte of a body does."""
+        self._chunks += 1
+        if self._chunks > self.limits.chunks + self._chunk_bytes // KB:
+            raise ValueError("too many small chunks")
+
+    def on_body(self, body: bytes) -> None:
+        self._chunk_bytes += len(body)
+        super().on_body(body)
 
     def on_headers_complete(self) -> None:
-        if len(self.pipeline) >= MOST_AHEAD:  # thousands fit into what is read at once; the parser's error ends it
+        if (
+            len(self.pipeline) >= self.limits.ahead
+        ):  # thousands fit into what is read at once; the parser's error ends it
             raise ValueError("too many requests ahead of their answers")
         self._in_headers, self._header_bytes = False, 0
         self._stop_timer()
-        self.scope["extensions"] = {LONG_BODY: {"read": self.long_body}}
+        self.scope["extensions"] = {CONNECTION: {"is": self}}
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
@@ -127,9 +168,10 @@ class Connection(HttpToolsProtocol, asyncio.BufferedProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        self.idle_since = self.loop.time()
         if not self._in_headers and not self.transport.is_closing():  # answered early: the body is still coming
             self._stop_timer()
-            self._timer = self.loop.call_later(SECONDS, self.transport.abort)
+            self._timer = self.loop.call_later(self.limits.head_seconds, self.transport.abort)
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
         """The client sends no more. It may still read: the answer to what it has sent, or what is wrong with it."""
@@ -144,23 +186,28 @@ class Connection(HttpToolsProtocol, asyncio.BufferedProtocol):
 
     def shutdown(self) -> None:
         """The server ends. A request may be on its way on a connection that is idle, or new: its answer closes it."""
-        if self._is_idle:
+        if self.is_idle:
             self.loop.call_later(GRACE, self._close_if_idle)
         else:
             super().shutdown()
 
     @property
-    def _is_idle(self) -> bool:
-        return not self._header_bytes and (self.cycle is None or self.cycle.response_complete)
+    def is_idle(self) -> bool:
+        return not self._header_bytes and self.has_no_request
+
+    @property
+    def has_no_request(self) -> bool:
+        """Whether nothing is there that could be answered, but for a beginning."""
+        return self.transport is not None and (self.cycle is None or self.cycle.response_complete)
 
     def _close_if_idle(self) -> None:
-        if self._is_idle and not self.transport.is_closing():
+        if self.is_idle and not self.transport.is_closing():
             self.transport.close()
 
     def pause_writing(self) -> None:
         super().pause_writing()
         if self._reader_timer is None:
-            self._reader_timer = self.loop.call_later(SECONDS, self.transport.abort)
+            self._reader_timer = self.loop.call_later(self.limits.head_seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
         if self._reader_timer is not None:
@@ -170,7 +217,7 @@ class Connection(HttpToolsProtocol, asyncio.BufferedProtocol):
 
     def _await_headers(self) -> None:
         self._stop_timer()
-        self._timer = self.loop.call_later(SECONDS, self._too_slow)
+        self._timer = self.loop.call_later(self.limits.head_seconds, self._too_slow)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

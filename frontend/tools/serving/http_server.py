@@ -7,7 +7,7 @@ import contextlib
 import functools
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from importlib import resources
 from typing import Any
@@ -21,19 +21,23 @@ from starlette.routing import Route
 from gluonjit._version import version
 from gluonjit.tools.serving import inference_protocol
 from gluonjit.tools.serving.batching import Arrays, Closed, Full
-from gluonjit.tools.serving.http_connection import LONG_BODY
+from gluonjit.tools.serving.http_connection import CONNECTION
 from gluonjit.tools.serving.inference_protocol import EXTENSIONS, HEADER_LENGTH, Inference, Refused
+from gluonjit.tools.serving.json_process import Processes
+from gluonjit.tools.serving.limits import Overdrawn, Shares, client, held
 from gluonjit.tools.serving.observations import Observations
 from gluonjit.tools.serving.served_models import ModelStore, Served
 
 _log = logging.getLogger("gluonjit.serve")
 
 _JSON_COST = 8
-"""Times as much memory as JSON takes, its numbers do as Python's."""
-_SMALL = 64 * 1024
+"""Times as much memory as JSON takes, its copies and its numbers do at most: two characters may be a number."""
+_WRITTEN_NUMBER = 64
+"""Bytes that a number of an answer takes while it is written as JSON and joined."""
+_SMALL = 16 * 1024
 """Bytes that are parsed at once; what is longer, on another thread."""
-_MOST_CONTROL = 64 * 1024
-"""Bytes of the body of a request that has none of tensors."""
+_SENT = 256 * 1024
+"""Bytes of an answer that are sent at a time."""
 
 _POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:"
 
@@ -46,24 +50,20 @@ class Service:
         store: ModelStore,
         observations: Observations,
         *,
-        timeout: float = 60.0,
-        body_timeout: float = 30.0,
-        memory: int = 2**30,
-        max_json: int = 16 * 2**20,
         control: bool = False,
         reload: float = 0.0,
     ) -> None:
-        """`timeout`: seconds until a request's call must have begun; `body_timeout`: until its body is there. `memory`:
-        bytes of all bodies together. `max_json`: bytes of the JSON of one. `control`: whether models may be loaded and
-        unloaded by requests; `reload`: seconds between looks whether files have changed, 0: never."""
+        """`control`: whether models may be loaded and unloaded by requests; `reload`: seconds between looks whether
+        files have changed, 0: never."""
         self.store, self.observations = store, observations
-        self.timeout, self.body_timeout, self.memory, self.max_json = timeout, body_timeout, memory, max_json
+        self.limits = store.options.limits
         self.control, self.reload = control, reload
-        self.used = 0
-        """Bytes of bodies that are being read or computed with."""
+        self.memory = Shares(self.limits.memory, self.limits.client_share)
+        """Bytes of requests and answers that are here."""
         self.draining = False
         """Whether the server is about to end: it is not ready, and connections are closed after their answer."""
         self.readers = ThreadPoolExecutor(2, "gluonjit reader")
+        self.processes = Processes(2)
         self.loader = ThreadPoolExecutor(1, "gluonjit loader")
 
     def metadata(self, served: Served) -> dict[str, Any]:
@@ -76,40 +76,46 @@ class Service:
             "outputs": [inference_protocol.metadata(x) for x in served.outputs or ()],
         }
 
+    @property
+    def used(self) -> int:
+        return self.memory.used
+
     @contextlib.contextmanager
-    def held(self, size: int) -> Iterator[Callable[[int], None]]:
-        """Counts bytes as used, and more of them when the function that it gives is called. Refused if these would be
-        too many."""
-        taken = 0
+    def held(self, client: str) -> Iterator[Callable[[int], None]]:
+        """Gives a function that counts bytes as used. It raises Refused if these would be too many."""
+        with held(self.memory, client) as take:
 
-        def take(more: int) -> None:
-            nonlocal taken
-            if self.used + more > self.memory:
-                raise Refused(429, "too many requests at once: their bodies fill the server's memory; try again")
-            self.used += more
-            taken += more
+            def taking(more: int) -> None:
+                try:
+                    take(more)
+                except Overdrawn:
+                    raise Refused(
+                        429, "too many requests at once: their bodies fill the server's memory; try again"
+                    ) from None
 
-        try:
-            take(size)
-            yield take
-        finally:
-            self.used -= taken
+            yield taking
 
-    async def infer(self, name: str, wanted: str | None, read: Callable[[Served], Awaitable[Inference]]) -> Any:
+    async def infer(
+        self, name: str, wanted: str | None, read: Callable[[Served], Awaitable[Inference]], client: str
+    ) -> Any:
         """(the version that answered, the request, its results). `read` gives the request to the version."""
         served = self.store.get(name, wanted)
         request = await read(served)
         inference_protocol.check_outputs(request.outputs, [y.name for y in served.outputs or ()] or None)
         arrays = served.checked(request.arrays)
-        return served, request, await self._computed(served, wanted, arrays)
+        with held(served.places, client) as take:
+            try:
+                take(1)
+                return served, request, await self._computed(served, wanted, arrays)
+            except (Full, Overdrawn):
+                raise Refused(429, f"too many requests wait for model {served.source.name}; try again") from None
 
     async def _computed(self, served: Served, wanted: str | None, arrays: Arrays) -> Arrays:
+        timeout = self.limits.timeout
         for _ in range(3):
             try:
-                future = served.batcher.submit(arrays, self.timeout)
+                future = served.batcher.submit(arrays, timeout)
                 break
-            except Full:
-                raise Refused(429, f"too many requests wait for model {served.source.name}; try again") from None
             except Closed:  # it has been exchanged since the request came
                 served = self.store.get(served.source.name, wanted)
                 arrays = served.checked(arrays)
@@ -118,7 +124,7 @@ class Service:
         try:
             return await _result(future)
         except TimeoutError:
-            raise Refused(504, f"model {served.source.name} was busy for {self.timeout:g} seconds; try again") from None
+            raise Refused(504, f"model {served.source.name} was busy for {timeout:g} seconds; try again") from None
         except MemoryError:
             raise Refused(503, "not enough memory for this request") from None
 
@@ -283,7 +289,7 @@ class _Handlers:
 
     @_answers
     async def index(self, request: Request) -> Response:
-        found = inference_protocol.parsed(await self._body(request, _MOST_CONTROL) or b"{}")
+        found = await self._control(request)
         loop = asyncio.get_running_loop()
         models = await loop.run_in_executor(self.service.readers, self.store.index)
         return JSONResponse([m for m in models if not found.get("ready") or m["state"] == "READY"])
@@ -300,9 +306,15 @@ class _Handlers:
         origin = request.headers.get("origin")
         if origin is not None and origin.partition("://")[2] != request.headers.get("host"):
             raise Refused(403, "pages of other servers do not load and unload models")
-        body = inference_protocol.parsed(await self._body(request, _MOST_CONTROL) or b"{}")
+        body = await self._control(request)
         await controlled(self.service, request.path_params["model"], body.get("parameters"), change)
         return Response()
+
+    async def _control(self, request: Request) -> dict[str, Any]:
+        """The document of a request that has no tensors."""
+        limits = self.service.limits
+        with self.service.held(_client(request)) as take:
+            return inference_protocol.control(await self._body(request, limits.json_rest, take), limits)
 
     # ---- inference
 
@@ -334,29 +346,34 @@ class _Handlers:
         text_length = headers.get(HEADER_LENGTH)
         limit = served.largest_body
         if text_length is None:
-            limit = min(limit, service.max_json)
+            limit = min(limit, service.limits.json)
         elif not text_length.isascii() or not text_length.isdecimal() or len(text_length) > 18:
             raise Refused(400, f"{HEADER_LENGTH} must be a number of bytes")
-        elif int(text_length) > service.max_json:
-            raise Refused(413, f"{HEADER_LENGTH} is {text_length}; the server reads at most {service.max_json} of JSON")
+        elif int(text_length) > service.limits.json:
+            raise Refused(413, f"{HEADER_LENGTH} is {text_length}; the server reads at most {service.limits.json}")
         length = _content_length(headers.get("content-length"), limit)
-        with service.held(_cost(length, text_length)) as take:
-            body = await self._long_body(request, length, text_length) or await self._body(
-                request, limit, None if length is not None else take
-            )
+        client = _client(request)
+        with contextlib.ExitStack() as stack:
+            take = stack.enter_context(service.held(client))
+            body = await self._long_body(request, length, text_length, take) or await self._body(request, limit, take)
+            text = len(body) if text_length is None else min(int(text_length), len(body))
+            take(_JSON_COST * text)
 
             async def read(version: Served) -> Inference:
-                task = functools.partial(inference_protocol.read, body, text_length, version.inputs)
-                if (len(body) if text_length is None else int(text_length)) <= _SMALL:
-                    return task()
-                return await asyncio.get_running_loop().run_in_executor(service.readers, task)
+                given = (body, text_length, version.inputs, service.limits)
+                if text <= _SMALL:
+                    return inference_protocol.read(*given)
+                return await asyncio.get_running_loop().run_in_executor(service.readers, service.processes.read, *given)
 
-            answered, found, results = await service.infer(served.source.name, wanted, read)
+            answered, found, results = await service.infer(served.source.name, wanted, read, client)
+            take(sum(3 * y.nbytes + (0 if found.binary else _WRITTEN_NUMBER * y.size) for y in results.values()))
             parts, json_length = await self._written(answered, found, results)
-        out = {"content-type": "application/json" if json_length is None else "application/octet-stream"}
-        if json_length is not None:
-            out[HEADER_LENGTH] = str(json_length)
-        return Response(b"".join(parts), headers=out)
+            out = {"content-type": "application/json" if json_length is None else "application/octet-stream"}
+            if json_length is not None:
+                out[HEADER_LENGTH] = str(json_length)
+            if sum(map(len, parts)) <= _SENT:
+                return Response(b"".join(parts), headers=out)
+            return _LongAnswer(parts, out, stack.pop_all(), service.limits.body_timeout)
 
     async def _written(self, served: Served, request: Inference, results: Arrays) -> Any:
         task = functools.partial(
@@ -366,39 +383,68 @@ class _Handlers:
             return task()
         return await asyncio.get_running_loop().run_in_executor(self.service.readers, task)
 
-    async def _long_body(self, request: Request, length: int | None, text_length: str | None) -> memoryview | None:
+    async def _long_body(
+        self, request: Request, length: int | None, text_length: str | None, take: Callable[[int], None]
+    ) -> memoryview | None:
         """A body that is worth it, in memory where the bytes of tensors behind JSON are aligned; None for others."""
-        extension = request.scope.get("extensions", {}).get(LONG_BODY)
-        if extension is None or length is None or length <= _SMALL:
+        connection = request.scope.get("extensions", {}).get(CONNECTION)
+        if connection is None or length is None or length <= _SMALL:
             return None
+        lead = -int(text_length or 0) % 16
         try:
-            return await extension["read"](
-                request.scope, length, -int(text_length or 0) % 16, self.service.body_timeout
-            )
+            return await connection["is"].long_body(request.scope, length, lead, self.service.limits.body_timeout, take)
         except asyncio.TimeoutError:
             raise self._late() from None
 
     def _late(self) -> Refused:
-        return Refused(408, f"the body was not there after {self.service.body_timeout:g} seconds")
+        return Refused(408, f"the body was not there after {self.service.limits.body_timeout:g} seconds")
 
-    async def _body(self, request: Request, limit: int, take: Callable[[int], None] | None = None) -> bytearray:
+    async def _body(self, request: Request, limit: int, take: Callable[[int], None]) -> bytearray:
         """The body; Refused where it is longer than `limit`, or does not come in time. `take` counts its bytes as the
-        server's while they come, where nobody knows how many there will be."""
+        server's while they come."""
         _content_length(request.headers.get("content-length"), limit)
         try:
-            return await asyncio.wait_for(self._read(request, limit, take), self.service.body_timeout)
+            return await asyncio.wait_for(self._read(request, limit, take), self.service.limits.body_timeout)
         except asyncio.TimeoutError:
             raise self._late() from None
 
-    async def _read(self, request: Request, limit: int, take: Callable[[int], None] | None) -> bytearray:
+    async def _read(self, request: Request, limit: int, take: Callable[[int], None]) -> bytearray:
         body = bytearray()
         async for chunk in request.stream():
             if len(body) + len(chunk) > limit:
                 raise Refused(413, f"the body is longer than {limit} bytes, the most for this model")
+            take(len(chunk))
             body += chunk
-            if take is not None:
-                take(_cost(len(chunk), None))
         return body
+
+
+class _LongAnswer(Response):
+    """Is sent in pieces, as the client takes them, so that its memory is counted until it has gone."""
+
+    def __init__(
+        self, parts: Sequence[bytes], headers: dict[str, str], memory: contextlib.ExitStack, seconds: float
+    ) -> None:
+        super().__init__(headers={**headers, "content-length": str(sum(map(len, parts)))})
+        self.parts, self.memory, self.seconds = parts, memory, seconds
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        with self.memory:
+            try:
+                await asyncio.wait_for(self._send(send), self.seconds)
+            except asyncio.TimeoutError:
+                scope["extensions"][CONNECTION]["is"].transport.abort()
+                await asyncio.sleep(0)  # for the server to know of it
+
+    async def _send(self, send: Any) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for part in self.parts:
+            for k in range(0, len(part), _SENT):
+                await send({"type": "http.response.body", "body": part[k : k + _SENT], "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def _client(request: Request) -> str:
+    return client(request.client.host) if request.client else ""
 
 
 async def controlled(service: Service, name: str, parameters: Any, change: Callable[[str], None]) -> None:
@@ -418,15 +464,6 @@ def _content_length(text: str | None, limit: int) -> int | None:
     if len(text) > 18 or int(text) > limit:
         raise Refused(413, f"the body has {text[:40]} bytes; the most for this model is {limit}")
     return int(text)
-
-
-def _cost(length: int | None, text_length: str | None) -> int:
-    """Bytes that a request takes while it is here: those of its body, and of the numbers in its JSON; 0 if the length
-    is not known."""
-    if length is None:
-        return 0
-    text = length if text_length is None else min(int(text_length), length)
-    return length + _JSON_COST * text
 
 
 @functools.lru_cache

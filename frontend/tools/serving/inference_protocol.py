@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,18 +17,17 @@ from gluonjit.files.array_names import shown
 from gluonjit.ir.dims import Dim
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.types import BF16
+from gluonjit.tools.serving import json_tensors
 from gluonjit.tools.serving.described import Described
+from gluonjit.tools.serving.limits import Limits
 
 HEADER_LENGTH = "inference-header-content-length"
 """The HTTP header with the number of bytes of JSON in a body that has tensors' bytes behind it."""
 EXTENSIONS = ("binary_tensor_data", "model_repository")
-MAX_RANK = 16
-MAX_NAME = 256
-"""Characters of a request's id."""
+_SHOWN_NAME = 256
+"""Characters of names that are repeated to a client."""
 _JSON_NUMBER = 32
-"""Bytes that an element may take in JSON, brackets and spaces included."""
-_JSON_REST = 64 * 1024
-"""Bytes of a request but for its elements."""
+"""Bytes that an element takes in JSON, brackets and spaces included, in requests that are counted on."""
 
 DATATYPES: Mapping[str, np.dtype] = {
     "BOOL": np.dtype(np.bool_),
@@ -49,7 +48,8 @@ class Refused(Exception):
     """A request that is answered with an error. `status`: of HTTP."""
 
     def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
+        # Halves of surrogates, which JSON may have as \\ud800, cannot be sent.
+        super().__init__(message.encode("utf-8", "backslashreplace").decode())
         self.status = status
 
 
@@ -83,19 +83,21 @@ def metadata(x: Described) -> dict[str, Any]:
     return {"name": x.name, "datatype": _NAMES.get(x.dtype, str(x.dtype)), "shape": shape}
 
 
-def largest_body(inputs: Sequence[Described], limits: Mapping[str, int]) -> int:
-    """The bytes that the longest request for these inputs takes in JSON, when open sizes are at most `limits`."""
-    total = _JSON_REST
+def largest_body(inputs: Sequence[Described], sizes: Mapping[str, int], limits: Limits) -> int:
+    """The bytes that the longest request for these inputs takes in JSON, when open sizes are at most `sizes`."""
+    total = limits.json_rest
     for x in inputs:
-        size = math.prod(n.at(limits) if isinstance(n, Dim) else n for n in x.shape or ())
+        size = math.prod(n.at(sizes) if isinstance(n, Dim) else n for n in x.shape or ())
         total += size * max(_JSON_NUMBER, x.dtype.itemsize)
-    return total
+    return min(total, limits.max_body)
 
 
 # ---- requests
 
 
-def read(body: bytes | bytearray | memoryview, header_length: str | None, inputs: Sequence[Described]) -> Inference:
+def read(
+    body: bytes | bytearray | memoryview, header_length: str | None, inputs: Sequence[Described], limits: Limits
+) -> Inference:
     """The request in a body. `header_length`: the value of HEADER_LENGTH, if there is one."""
     view = memoryview(body)
     length = len(body)
@@ -103,39 +105,42 @@ def read(body: bytes | bytearray | memoryview, header_length: str | None, inputs
         if not header_length.isascii() or not header_length.isdecimal() or int(header_length[:20]) > len(body):
             raise Refused(400, f"{HEADER_LENGTH} must be a number of bytes of the body, which has {len(body)}")
         length = int(header_length)
-    return read_document(parsed(bytes(view[:length])), view[length:], inputs)
-
-
-def parsed(text: bytes | bytearray) -> dict[str, Any]:
     try:
-        found = json.loads(text, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as e:
-        what = "too deep" if isinstance(e, RecursionError) else str(e)[:200]
-        raise Refused(400, f"the body is not JSON: {what}") from None
-    return _object(found, "the request")
+        document = json_tensors.parsed(view[:length], limits)
+    except json_tensors.Invalid as e:
+        raise Refused(e.status, str(e)) from None
+    return _read_document(document, view[length:], inputs, limits)
 
 
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is no JSON; send such numbers as bytes (binary tensor data)")
+def control(body: bytes | bytearray, limits: Limits) -> dict[str, Any]:
+    """The document of a request that has no tensors."""
+    try:
+        return _object(json_tensors.parsed(memoryview(body or b"{}"), limits).rest, "the request")
+    except json_tensors.Invalid as e:
+        raise Refused(e.status, str(e)) from None
 
 
-def read_document(found: dict[str, Any], rest: memoryview, inputs: Sequence[Described]) -> Inference:
+def _read_document(
+    document: json_tensors.Document, rest: memoryview, inputs: Sequence[Described], limits: Limits
+) -> Inference:
     """The request in a parsed document and the bytes behind it."""
+    found = _object(document.rest, "the request")
     id = found.get("id")
-    if id is not None and (not isinstance(id, str) or len(id) > MAX_NAME):
-        raise Refused(400, f"id must be a text of at most {MAX_NAME} characters")
+    if id is not None and not isinstance(id, str):
+        raise Refused(400, "id must be a text")
+    check_id(id or "", limits)
     parameters = _object(found.get("parameters", {}), "parameters")
     arrays: dict[str, np.ndarray] = {}
     known = {x.name: x for x in inputs}
     for given in _list(found.get("inputs"), "inputs", len(known)):
         tensor = _object(given, "an input")
         x = known_input(tensor.get("name"), known, arrays)
-        shape = checked_shape(tensor.get("shape"), x)
+        shape = checked_shape(tensor.get("shape"), x, limits)
         check_datatype(tensor.get("datatype"), x)
         own = _parameters(tensor, x.name)
         size = own.get("binary_data_size")
         if size is None:
-            arrays[x.name] = _from_json(tensor.get("data"), x, shape)
+            arrays[x.name] = _from_json(tensor.get("data"), document, x, shape, limits)
             continue
         if "data" in tensor:
             raise Refused(400, f"input {shown(x.name)} has both data and binary_data_size")
@@ -147,7 +152,7 @@ def read_document(found: dict[str, Any], rest: memoryview, inputs: Sequence[Desc
         raise Refused(400, f"{len(rest)} bytes of the body belong to no input")
     outputs = []
     if "outputs" in found:
-        for given in _list(found["outputs"], "outputs", 1024):
+        for given in _list(found["outputs"], "outputs", limits.outputs):
             tensor = _object(given, "an output")
             name = tensor.get("name")
             if not isinstance(name, str):
@@ -166,19 +171,24 @@ def known_input(name: Any, known: Mapping[str, Described], so_far: Mapping[str, 
     if not isinstance(name, str):
         raise Refused(400, f"an input has no name; the model takes {listed}")
     if name not in known:
-        near = did_you_mean(name, list(known)) if len(name) <= MAX_NAME else ""
-        raise Refused(400, f"there is no input {shown(name[:MAX_NAME])!r}{near}; the model takes {listed}")
+        near = did_you_mean(name, list(known)) if len(name) <= _SHOWN_NAME else ""
+        raise Refused(400, f"there is no input {shown(name[:_SHOWN_NAME])!r}{near}; the model takes {listed}")
     if name in so_far:
         raise Refused(400, f"input {shown(name)} is given twice")
     return known[name]
 
 
-def checked_shape(shape: Any, x: Described) -> tuple[int, ...]:
+def check_id(id: str, limits: Limits) -> None:
+    if len(id) > limits.id:
+        raise Refused(400, f"id must be a text of at most {limits.id} characters")
+
+
+def checked_shape(shape: Any, x: Described, limits: Limits) -> tuple[int, ...]:
     """The shape, which must be one that the model takes for `x`, but for the sizes of open dimensions."""
     if not isinstance(shape, (list, tuple)) or not all(type(n) is int and 0 <= n < 2**63 for n in shape):
         raise Refused(400, f"input {shown(x.name)}: shape must be a list of sizes")
     own = x.shape
-    if len(shape) > MAX_RANK or (
+    if len(shape) > limits.rank or (
         own is not None
         and (len(own) != len(shape) or any(n != m for n, m in zip(own, shape) if not isinstance(n, Dim)))
     ):
@@ -210,41 +220,52 @@ def from_bytes(data: Any, x: Described, shape: tuple[int, ...]) -> np.ndarray:
     return found.astype(x.dtype, copy=False).reshape(shape)
 
 
-def from_numbers(data: Any, x: Described, shape: tuple[int, ...]) -> np.ndarray:
-    """An array of Python's numbers, in a list of lists or in one list. Refuses what would not be the same number."""
-    name = shown(x.name)
-    try:
-        found = np.asarray(data)
-    except (ValueError, OverflowError, RecursionError):
-        raise Refused(400, f"input {name}: data must be numbers in lists of equal lengths") from None
-    wanted = math.prod(shape)
-    if found.size != wanted or (found.ndim != 1 and found.shape != shape):
-        raise Refused(
-            400, f"input {name}: data has {found.size} elements in the shape {list(found.shape)}, not {list(shape)}"
-        )
-    if not found.size:
-        return np.zeros(shape, x.dtype)
-    kinds = {"b": "b", "i": "iu", "u": "iu"}.get(x.dtype.kind, "iuf")
-    if found.dtype.kind not in kinds:
-        raise Refused(400, f"input {name}: data must be {_KINDS[kinds]} for {datatype(x.dtype)}")
-    if x.dtype.kind in "iu":
-        info = np.iinfo(x.dtype)
-        if int(found.min()) < info.min or int(found.max()) > info.max:
-            raise Refused(400, f"input {name}: a number is not in the range of {datatype(x.dtype)}")
-    with np.errstate(over="ignore"):
-        result = found.astype(x.dtype).reshape(shape)
-    if kinds == "iuf" and not np.isfinite(result.astype(np.float64)).all():
-        raise Refused(400, f"input {name}: a number is not in the range of {datatype(x.dtype)}")
-    return result
+def from_numbers(pieces: Iterable[Any], x: Described, shape: tuple[int, ...], *, finite: bool = True) -> np.ndarray:
+    """An array of Python's numbers, which come in lists. Refuses what would not be the same number. The caller knows
+    that about so many have been received."""
+    name, size = shown(x.name), math.prod(shape)
+    kinds, what = {"b": ("b", "true and false"), "i": ("iu", "whole numbers"), "u": ("iu", "whole numbers")}.get(
+        x.dtype.kind, ("f", "numbers")
+    )
+    out_of_range = Refused(400, f"input {name}: a number is not in the range of {datatype(x.dtype)}")
+    result = np.empty(size, x.dtype)
+    filled = 0
+    for piece in pieces:
+        try:
+            values = np.array(piece, np.float64 if kinds == "f" else None)
+        except OverflowError:
+            raise out_of_range from None
+        if values.dtype.kind not in kinds:
+            raise Refused(400, f"input {name}: data must be {what} for {datatype(x.dtype)}")
+        if kinds == "iu":
+            info = np.iinfo(x.dtype)
+            if int(values.min()) < info.min or int(values.max()) > info.max:
+                raise out_of_range
+        if filled + len(values) > size:
+            break
+        with np.errstate(over="ignore"):
+            result[filled : filled + len(values)] = values
+        if kinds == "f" and finite and not np.isfinite(result[filled : filled + len(values)].astype(np.float64)).all():
+            raise out_of_range
+        filled += len(values)
+    else:
+        if filled == size:
+            return result.reshape(shape)
+    raise Refused(400, f"input {name}: data is not of {size} elements, as its shape {list(shape)}")
 
 
-_KINDS = {"b": "true and false", "iu": "whole numbers", "iuf": "numbers"}
-
-
-def _from_json(data: Any, x: Described, shape: tuple[int, ...]) -> np.ndarray:
-    if not isinstance(data, list):
+def _from_json(
+    data: Any, document: json_tensors.Document, x: Described, shape: tuple[int, ...], limits: Limits
+) -> np.ndarray:
+    text = document.lists.get(data) if isinstance(data, str) else None
+    if isinstance(data, list):  # the key was not written plainly: the list is small
+        text = memoryview(json.dumps(data).encode())
+    if text is None:
         raise Refused(400, f"input {shown(x.name)} has no list data, and no binary_data_size")
-    return from_numbers(data, x, shape)
+    try:
+        return from_numbers(json_tensors.numbers(text, shape, x.dtype.kind, limits), x, shape)
+    except json_tensors.Invalid as e:
+        raise Refused(e.status, f"input {shown(x.name)}: {e}") from None
 
 
 def _object(value: Any, what: str) -> dict[str, Any]:
@@ -262,7 +283,7 @@ def _list(value: Any, what: str, most: int) -> list[Any]:
 
 
 def _parameters(tensor: Mapping[str, Any], name: str) -> dict[str, Any]:
-    found = _object(tensor.get("parameters", {}), f"parameters of {shown(name[:MAX_NAME])}")
+    found = _object(tensor.get("parameters", {}), f"parameters of {shown(name[:_SHOWN_NAME])}")
     if any(key.startswith("shared_memory") for key in found):
         raise Refused(400, "shared memory is not supported")
     return found
@@ -284,13 +305,15 @@ def selected(asked: Sequence[Asked], results: Mapping[str, np.ndarray]) -> list[
 
 
 def check_outputs(asked: Sequence[Asked], names: Sequence[str] | None) -> None:
-    for k, x in enumerate(asked):
+    seen = set()
+    for x in asked:
         if names is not None and x.name not in names:
-            near = did_you_mean(x.name, names) if len(x.name) <= MAX_NAME else ""
+            near = did_you_mean(x.name, names) if len(x.name) <= _SHOWN_NAME else ""
             listed = ", ".join(map(shown, names))
-            raise Refused(400, f"there is no output {shown(x.name[:MAX_NAME])!r}{near}; the model gives {listed}")
-        if any(x.name == other.name for other in asked[:k]):
+            raise Refused(400, f"there is no output {shown(x.name[:_SHOWN_NAME])!r}{near}; the model gives {listed}")
+        if x.name in seen:
             raise Refused(400, f"output {shown(x.name)} is named twice")
+        seen.add(x.name)
 
 
 def write(
@@ -298,7 +321,8 @@ def write(
 ) -> tuple[list[bytes], int | None]:
     """The parts of an answer's body, and the number of bytes of its JSON if others follow."""
     by_name = {x.name: x for x in request.outputs}
-    outputs, rest = [], []
+    text: list[bytes] = []
+    rest: list[bytes] = []
     for name in selected(request.outputs, results):
         y = results[name]
         asked = by_name.get(name)
@@ -308,25 +332,30 @@ def write(
             data = to_bytes(y)
             described["parameters"] = {"binary_data_size": len(data)}
             rest.append(data)
+            text += [_dumped(described), b","]
         else:
-            described["data"] = _to_json(name, y)
-        outputs.append(described)
+            text += [_dumped(described)[:-1], b',"data":', *_to_json(name, y), b"},"]
     answer: dict[str, Any] = {"model_name": model, "model_version": version}
     if request.id is not None:
         answer["id"] = request.id
-    text = json.dumps({**answer, "outputs": outputs}, separators=(",", ":")).encode()
-    return [text, *rest], len(text) if rest else None
+    head = _dumped(answer)[:-1] + b',"outputs":['
+    whole = b"".join([head, *text[:-1], text[-1].removesuffix(b","), b"]}"]) if text else head + b"]}"
+    return [whole, *rest], len(whole) if rest else None
+
+
+def _dumped(x: Any) -> bytes:
+    return json.dumps(x, separators=(",", ":")).encode()
 
 
 def to_bytes(y: np.ndarray) -> bytes:
     return np.ascontiguousarray(y).astype(y.dtype.newbyteorder("<"), copy=False).tobytes()
 
 
-def _to_json(name: str, y: np.ndarray) -> list[Any]:
+def _to_json(name: str, y: np.ndarray) -> Iterator[bytes]:
     if y.dtype.kind in "fV":
         y = y.astype(np.float64) if y.dtype.kind == "V" else y
         if not np.isfinite(y).all():
             raise Refused(
                 400, f"output {shown(name)} has NaN or infinite numbers, which JSON lacks: ask for it with binary_data"
             )
-    return y.ravel().tolist()
+    return json_tensors.written(y)

@@ -21,6 +21,7 @@ from gluonjit.tools.serving.batching import Arrays, Batcher
 from gluonjit.tools.serving.copies import copied, remove_abandoned
 from gluonjit.tools.serving.inference_protocol import Refused, largest_body
 from gluonjit.tools.serving.library_model import LibraryModel
+from gluonjit.tools.serving.limits import Limits, Shares
 from gluonjit.tools.serving.predictor import Predictor
 
 CONFIG = "model.json"
@@ -68,13 +69,15 @@ class Served:
         names = {name for x in self.inputs for name in names_of(x.shape or ())}
         first = _first_dimension(self.inputs)
         self.limits = {n: source.limits.get(n, source.max_batch if n == first else MOST_OTHER) for n in sorted(names)}
-        self.largest_body = min(largest_body(self.inputs, self.limits), options.max_body)
+        self.largest_body = largest_body(self.inputs, self.limits, options.limits)
+        self.places = Shares(options.limits.queue + source.max_batch, options.limits.client_share)
+        """Requests that wait or run, by client."""
         self.batcher = Batcher(
             self.predictor.run,
             merges=rows is not None,
             most_rows=source.max_batch,
             delay=source.delay,
-            most_waiting=options.max_queue,
+            most_waiting=options.limits.queue,
             observe=lambda requests, count, seconds: observe(
                 source.name, str(source.version), requests, count, seconds
             ),
@@ -160,10 +163,7 @@ class Options:
     """What holds for all models of a server."""
 
     threads: int | None = None
-    max_body: int = 64 * 2**20
-    """Bytes of the largest request."""
-    max_queue: int = 256
-    """Requests that wait for one model."""
+    limits: Limits = Limits()
 
 
 def _first_dimension(inputs: Sequence[Any]) -> str | None:
@@ -210,7 +210,8 @@ class ModelStore:
             raise Refused(404, f"there is no model {name[:100]!r}{near}; there are {', '.join(names) or 'none'}")
         if not version:
             return served[name, versions[-1]]
-        if not version.isascii() or not version.isdecimal() or int(version[:18]) not in versions:
+        longest = self.options.limits.version
+        if len(version) > longest or not version.isascii() or not version.isdecimal() or int(version) not in versions:
             raise Refused(404, f"model {name} has no version {version[:100]!r}; it has {', '.join(map(str, versions))}")
         return served[name, int(version)]
 
