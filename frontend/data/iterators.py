@@ -366,6 +366,8 @@ class NDArrayIter(DataIter):
         self.shuffle = shuffle
         self.last_batch_handle = last_batch_handle
         self.idx = np.arange(self.num_data)
+        self._shuffled = np.arange(self.num_data)
+        """The examples in the order of this pass. MXNet moves them about, so that each pass permutes the last one's."""
         self._left: np.ndarray = self.idx[:0]
         """Examples left over from the previous epoch, which come first."""
         self.hard_reset()
@@ -390,7 +392,8 @@ class NDArrayIter(DataIter):
     def reset(self) -> None:
         if self.shuffle:
             np.random.shuffle(self.idx)
-        self._order = np.concatenate([self._left, self.idx])
+            self._shuffled = self._shuffled[self.idx]
+        self._order = np.concatenate([self._left, self._shuffled])
         self._rolled_over = len(self._left)
         self._left = self.idx[:0]
         self.cursor = -self.batch_size
