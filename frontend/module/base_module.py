@@ -307,6 +307,7 @@ class BaseModule:
         for epoch in range(begin_epoch, num_epoch):
             started = time.time()
             eval_metric.reset()
+            self._begin_epoch(epoch, train_data)
             values = []
             for nbatch, data_batch, following in _with_next(train_data):
                 if monitor is not None:
@@ -340,7 +341,14 @@ class BaseModule:
                 )
                 for name, value in found:
                     self.logger.info("Epoch[%d] Validation-%s=%f", epoch, name, value)
-            train_data.reset()
+            self._end_epoch(train_data)
+
+    def _begin_epoch(self, epoch: int, train_data: DataIter) -> None:
+        """Before the batches of an epoch of `fit`."""
+
+    def _end_epoch(self, train_data: DataIter) -> None:
+        """After an epoch of `fit`."""
+        train_data.reset()
 
 
 def _with_next(data: Iterable[Any]) -> Iterator[tuple[int, Any, Any]]:

@@ -7,6 +7,7 @@ import pytest
 
 import gluonjit as mx
 from gluonjit import gluon, nd, sym
+from gluonjit.contrib.svrg_optimization.svrg_module import SVRGModule
 from support.compare import assert_close
 
 RNG = np.random.RandomState(0)
@@ -324,3 +325,23 @@ def test_the_executor_group_that_scripts_read():
     gluon.utils.clip_global_norm([gradient], 0.0)
     module.update()
     assert group.param_arrays[0][0].asnumpy().tolist() == [[1] * 4] * 2 and group.execs[0].arg_dict.keys() >= {"data"}
+
+
+def test_variance_reduced_gradients():
+    """Recorded from MXNet 1.9.1: `lr_mult` counts for nothing; the mean of a snapshot goes into that of the next."""
+    random = np.random.RandomState(0)
+    x = random.randn(10, 3).astype(np.float32)
+    y = x @ np.float32([1, -2, 0.5]) + np.float32(0.1)
+    weight, bias = sym.var("fc_weight", shape=(1, 3)), sym.var("fc_bias", shape=(1,), lr_mult=10.0)
+    graph = sym.broadcast_plus(sym.dot(sym.var("data"), weight.transpose()), bias)
+    graph = sym.LinearRegressionOutput(graph, sym.var("label"))
+    made = SVRGModule(graph, label_names=["label"], update_freq=2)
+    given = mx.io.NDArrayIter(x, y, 4, label_name="label")
+    settings = {"optimizer_params": {"learning_rate": 0.05}, "num_epoch": 5, "initializer": mx.init.One()}
+    made.fit(given, eval_metric="mse", **settings)
+    params, _ = made.get_params()
+    assert_close(params["fc_weight"].asnumpy(), np.float32([[0.71653175, -1.49712098, 0.43474194]]))
+    assert_close(params["fc_bias"].asnumpy(), np.float32([-0.43068898]))
+    assert_close(made._param_dict[0]["fc_weight"].asnumpy(), np.float32([[-3.53648639, 9.50612831, 2.25412965]]))
+    with pytest.raises(TypeError, match="update_freq, the number of epochs between snapshots, is None, not an int"):
+        SVRGModule(graph, label_names=["label"])
