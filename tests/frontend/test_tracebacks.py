@@ -1,0 +1,72 @@
+"""What is printed when an exception ends a program: the user's lines, not the hundred of this package between them."""
+
+import sys
+
+import pytest
+
+import gluonjit as mx
+from gluonjit.gluon import nn
+from gluonjit.language import tracebacks
+
+
+@pytest.fixture
+def printed(monkeypatch, capsys):
+    """What the interpreter would print for an exception."""
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+    monkeypatch.delenv("GLUONJIT_TRACEBACK", raising=False)
+    tracebacks.install()
+
+    def printed(fail):
+        with pytest.raises(BaseException) as caught:
+            fail()
+        error = caught.value
+        whole = error.__traceback__
+        sys.excepthook(type(error), error, whole)
+        assert error.__traceback__ is whole  # a debugger sees all of it
+        return capsys.readouterr().err
+
+    return printed
+
+
+class Wrong(mx.gluon.HybridBlock):
+    def hybrid_forward(self, F, x):
+        return F.reshape(x, shape=(7, 7))
+
+
+def hybridized():
+    block = nn.HybridSequential()
+    block.add(Wrong())
+    block.hybridize()
+    block(mx.nd.ones((2, 3)))
+
+
+def test_the_users_lines_are_left(printed, monkeypatch):
+    text = printed(hybridized)
+    assert "frames of gluonjit left out; GLUONJIT_TRACEBACK=full shows all" in text.splitlines()[0]
+    assert "block(mx.nd.ones((2, 3)))" in text and "return F.reshape(x, shape=(7, 7))" in text
+    assert "cached_call.py" not in text and "Cannot reshape array of size 6" in text.splitlines()[-3]
+    monkeypatch.setenv("GLUONJIT_TRACEBACK", "full")
+    assert "cached_call.py" in printed(hybridized)
+
+
+def test_an_exception_of_the_users_own_function(printed):
+    """It goes through the package's frames, and is raised in the user's."""
+    text = printed(lambda: mx.nd.contrib.foreach(lambda x, state: {}["key"], mx.nd.ones((2, 3)), []))
+    assert text.startswith("(") and text.endswith("KeyError: 'key'\n") and "imperative" not in text
+
+
+def test_what_raised_it_is_shortened_too(printed):
+    def fail():
+        try:
+            hybridized()
+        except mx.MXNetError as e:
+            raise ValueError("no model") from e
+
+    text = printed(fail)
+    assert "direct cause" in text and "cached_call.py" not in text
+
+
+def test_a_fault_of_the_package_keeps_its_frames(printed, monkeypatch):
+    monkeypatch.delattr("gluonjit.trace.recorder.Recorder.within")
+    text = printed(hybridized)
+    assert "AttributeError" in text and "recorder.py" in text and "left out" not in text
