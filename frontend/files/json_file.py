@@ -37,8 +37,9 @@ def decode(text: str | bytes, name: str, what: str) -> Any:
     try:
         decoded = text if isinstance(text, str) else str(text, "utf-8-sig")
     except UnicodeDecodeError as e:
-        hint = "; this is a file of parameters" if text[:8] == struct.pack("<Q", MAGIC) else ""
-        raise CheckpointError(f"{name}: byte {e.start}: not UTF-8 ({e.reason}); expected text{hint}") from e
+        if text[:8] == struct.pack("<Q", MAGIC):
+            raise CheckpointError(f"{name} is a file of parameters; expected {what}, which is JSON") from None
+        raise CheckpointError(f"{name}: byte {e.start}: not UTF-8 ({e.reason}); expected text") from e
     values = sum(map(decoded.count, ",[{"))
     if values > MAX_VALUES:
         raise CheckpointError(f"{name}: the file: {values} values; expected {what} of at most {MAX_VALUES}")

@@ -136,8 +136,9 @@ class _Reader:
     def file(self) -> Arrays:
         magic, _ = self.numbers("QQ", "the file's header")
         if magic != MAGIC:
-            hint = "; this seems to be a file of JSON" if bytes(self.view[:1]) in b"{[" else ""
-            self.fail(f"the magic number is {magic:#x}", f"{MAGIC:#x}{hint}", 0)
+            if bytes(self.view[:1]) in b"{[":
+                raise CheckpointError(f"{self.name} is JSON; expected parameters (Invalid NDArray file format)")
+            self.fail(f"the magic number is {magic:#x}", f"{MAGIC:#x}", 0)
         count = self.count("the number of arrays", least=17)
         arrays = [self.record(k) for k in range(count)]
         start = self.offset

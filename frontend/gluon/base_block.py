@@ -340,7 +340,7 @@ class Block:
 
     def forward(self, *args: Any) -> Any:
         """The computation; subclasses override it."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} defines no forward(self, x, ...)")
 
     def register_forward_pre_hook(self, hook: Callable[[Block, tuple[Any, ...]], None]) -> HookHandle:
         """Registers `hook(block, inputs)` to be called before every `forward`."""

@@ -381,7 +381,7 @@ class HybridBlock(Block):
 
     def hybrid_forward(self, F: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
         """The computation, in terms of `F` (`mx.nd` or `mx.sym`); subclasses override it."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} defines neither hybrid_forward(self, F, x, ...) nor forward")
 
     def _compiled_call(self) -> Any:
         cached = self._jit_cached
@@ -470,7 +470,8 @@ class HybridBlock(Block):
             try:
                 self.infer_shape(*args)
             except Exception:
-                raise ValueError(f"Deferred initialization failed because shape cannot be inferred. {e}") from e
+                # MXNet's words come after the cause.
+                raise ValueError(f"{e}\nDeferred initialization failed because shape cannot be inferred.") from e
         for param in waiting:
             param._finish_deferred_init()
 

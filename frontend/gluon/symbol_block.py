@@ -77,7 +77,7 @@ class SymbolBlock(HybridBlock):
                 hints = "; ".join(
                     f"{name!r} is no input of the graph{did_you_mean(name, variables)}" for name in strangers
                 )
-                raise AssertionError(f"{e}\ninput_names: {hints}") from None
+                raise AssertionError(f"input_names: {hints}\n{e}") from None
         return block
 
     def __init__(self, outputs: Any, inputs: Any, params: ParameterDict | None = None) -> None:

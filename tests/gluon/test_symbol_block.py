@@ -65,9 +65,10 @@ def test_one_name(dense, x):
 def test_wrong_name(dense):
     with raises(
         AssertionError,
+        "input_names: 'dat' is no input of the graph; did you mean 'data'?\n"
         "Parameter 'data' is missing in file: net-0000.params, which contains parameters: 'dense0_weight', "
         f"'dense0_bias'. Please make sure source and target networks have the same prefix.For more info on naming, "
-        f"please see {NAMING}\ninput_names: 'dat' is no input of the graph; did you mean 'data'?",
+        f"please see {NAMING}",
     ):
         SymbolBlock.imports("net-symbol.json", ["dat"], "net-0000.params")
 
@@ -106,9 +107,9 @@ def test_without_parameters(dense, x):
 def test_files_that_are_wrong(dense):
     with pytest.raises(mx.MXNetError, match="cannot read none-symbol.json"):
         SymbolBlock.imports("none-symbol.json", ["data"])
-    with pytest.raises(CheckpointError, match="^net-0000.params: byte 24: not UTF-8.*; this is a file of parameters"):
+    with pytest.raises(CheckpointError, match="^net-0000.params is a file of parameters; expected a graph"):
         SymbolBlock.imports("net-0000.params", ["data"])
-    with pytest.raises(CheckpointError, match="net-symbol.json: byte 0: the magic number.*; this seems .* JSON"):
+    with pytest.raises(CheckpointError, match="^net-symbol.json is JSON; expected parameters"):
         SymbolBlock.imports("net-symbol.json", ["data"], "net-symbol.json")
 
 

@@ -13,7 +13,7 @@ import random
 import sys
 import warnings
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,11 +36,32 @@ def default_batchify_fn(data: Any) -> Any:
     """A batch of examples: arrays are stacked, tuples batched part by part (a list), others converted to an array, of
     `mx.np` after `set_np`."""
     if isinstance(data[0], NDArray):
-        return ndarray.stack(*data)
+        try:
+            return ndarray.stack(*data)
+        except MXNetError as e:
+            raise MXNetError(_differing(data, e)) from e
     if isinstance(data[0], tuple):
         return [default_batchify_fn(part) for part in zip(*data)]
-    stacked = np.asarray(data)
+    try:
+        stacked = np.asarray(data)
+    except ValueError as e:
+        raise ValueError(_differing(data, e)) from e
     return as_current(ndarray.array(stacked, dtype=stacked.dtype))
+
+
+def _differing(data: Sequence[Any], error: Exception) -> str:
+    """Which two examples are no batch, because their shapes differ; else what the error says."""
+    try:
+        shapes = [np.shape(x) for x in data]
+    except ValueError:  # an example that is no array by itself
+        return str(error)
+    for k, shape in enumerate(shapes):
+        if shape != shapes[0]:
+            return (
+                f"the examples of a batch differ in shape: number 0 is {shapes[0]}, number {k} is {shape}; "
+                "DataLoader(batchify_fn=...) takes a function that makes batches of such"
+            )
+    return str(error)
 
 
 default_mp_batchify_fn = default_batchify_fn

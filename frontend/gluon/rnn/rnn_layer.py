@@ -198,6 +198,10 @@ class _RNNLayer(HybridBlock):
 
     def _jit_completed(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         inputs, *more = args
+        if isinstance(inputs, NDArray) and inputs.ndim != 3:
+            axes = {"T": "time", "N": "batch", "C": "features"}
+            wanted = ", ".join(axes[letter] for letter in self._layout)
+            raise ValueError(f"{type(self).__name__} takes ({wanted}), layout {self._layout}, got {inputs.shape}")
         if more and isinstance(more[0], list):
             return args
         # A tuple instead of a list tells `hybrid_forward` and the compiled call not to return states.
