@@ -112,9 +112,7 @@ class Deployed:
         found = dict(zip(names, args))
         for key, value in named.items():
             if key not in names:
-                raise ValueError(
-                    f"{self.name} has no input {key!r}{did_you_mean(key, names)}; it has {', '.join(names)}"
-                )
+                raise ValueError(f"{self.name} has no input {key!r}{did_you_mean(key, names)}")
             if key in found:
                 raise ValueError(f"{self.name} got several arrays for {key!r}")
             found[key] = value

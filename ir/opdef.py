@@ -227,7 +227,9 @@ def did_you_mean(name: str, known: Any) -> str:
     import difflib
 
     names = [str(k) for k in known]
-    near = difflib.get_close_matches(name, names, 1)
+    near = difflib.get_close_matches(name, names, 3)
     if near:
-        return f"; did you mean {near[0]!r}?"
+        ratios = [difflib.SequenceMatcher(None, other, name).ratio() for other in near]
+        nearest = min(other for other, ratio in zip(near, ratios) if ratio == max(ratios))  # of x_v1 and x_v2, x_v1
+        return f"; did you mean {nearest!r}?"
     return f"; known: {', '.join(names)}" if 0 < len(names) <= 12 else ""

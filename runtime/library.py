@@ -234,6 +234,13 @@ def _described(name: str, t: TensorType) -> dict[str, Any]:
     return {"name": name, "dtype": t.dtype.numpy.name, "shape": [n if isinstance(n, int) else str(n) for n in t.shape]}
 
 
+def check_folder(folder: Path, name: str) -> None:
+    """IRError if main.c and check.bin there belong to a library of another name."""
+    main = folder / "main.c"
+    if main.is_file() and f'"{name}.h"' not in main.read_text(encoding="utf-8", errors="replace"):
+        raise IRError(f"{folder} has the main.c of another library, which would be replaced: -o names another folder")
+
+
 def write(
     library: Library,
     folder: Path,

@@ -10,6 +10,9 @@ from gluonjit.base import MXNetError
 from gluonjit.files import params, safetensors
 from gluonjit.files.sparse import Parts
 
+ENDINGS = (".params", ".npz", ".safetensors")
+"""What names of files end in that hold arrays."""
+
 Arrays = dict[str, Any] | list[Any]
 
 

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 
 from gluonjit.files.array_names import shown
+from gluonjit.ir.quantities import bytes_text, number_text, seconds_text
 from gluonjit.profiling.advice import advice
 from gluonjit.profiling.measured import Kernel, Lap, Layer, Profile, Program
 
@@ -38,21 +39,6 @@ def columns(rows: Sequence[Sequence[str]], left: int = 0) -> list[str]:
     return lines
 
 
-def seconds_text(seconds: float) -> str:
-    """With three digits, or so, and a unit."""
-    for unit, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
-        if seconds >= unit:
-            return f"{seconds / unit:.{max(0, 2 - len(str(int(seconds / unit))) + 1)}f} {name}"
-    return f"{seconds * 1e9:.0f} ns"
-
-
-def bytes_text(nbytes: float) -> str:
-    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-        if nbytes >= unit:
-            return f"{nbytes / unit:.1f} {name}"
-    return f"{nbytes:.0f} B"
-
-
 def where_text(file: str, line: int) -> str:
     """`file:line`, the file without what leads to it if it is below this folder or a long way off."""
     if not file:
@@ -73,7 +59,7 @@ def _overview(profile: Profile) -> str:
         lines.append(
             f"{rounds.number} rounds of {seconds_text(rounds.seconds)}, CPU time {seconds_text(rounds.cpu)} (medians; "
             f"90 % {seconds_text(rounds.ninety)}, 99 % {seconds_text(rounds.ninety_nine)}), "
-            f"{1 / rounds.seconds:.4g} per second; {100 * inside / every:.1f} % of it in compiled code"
+            f"{number_text(1 / rounds.seconds)} per second; {100 * inside / every:.1f} % of it in compiled code"
         )
     if profile.use is not None and profile.busy:
         lines.append(
@@ -112,7 +98,7 @@ def _program(p: Program, profile: Profile, top: int, kernels: bool) -> str:
     lines = [
         f"{shown(p.name)}({inputs}), {p.part}: {calls} on {on}",
         f"  a call: {seconds_text(p.seconds)} (median; 90 % {seconds_text(p.percentile(0.9))}, 99 % "
-        f"{seconds_text(p.percentile(0.99))}); {1 / p.seconds:.4g} per second",
+        f"{seconds_text(p.percentile(0.99))}); {number_text(1 / p.seconds)} per second",
         f"  of that in kernels {seconds_text(p.kernel_seconds)}, waiting for other threads "
         f"{seconds_text(p.wait_seconds)}, on the way in and out {seconds_text(way)}",
         f"  {flops / 1e9:.3g} GFLOP at {flops / p.seconds / 1e9:.3g} GFLOP/s "

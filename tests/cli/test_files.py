@@ -50,7 +50,10 @@ FILES = ("net-symbol.json", "net-0000.params")
 def test_run(run, expected):
     status, out, err = run("run", *FILES, "--input", "data=x.npy", "--output", "y.npz", "--check")
     assert (status, err) == (0, "")
-    assert out.startswith("net_dense0_fwd_output: f32[2,5]\n") and "relative difference to the reference" in out
+    assert (
+        out.startswith("y.npz: 1 array, 40 B\nnet_dense0_fwd_output: f32[2,5], from ")
+        and "relative difference to the reference" in out
+    )
     with np.load("y.npz") as outputs:
         assert_close(outputs["net_dense0_fwd_output"], expected)
 
@@ -104,7 +107,7 @@ def test_labels_are_filled_in(run):
     ("arguments", "message"),
     [
         (("run", *FILES), "say what data is: --input data=1x3x224x224, or data=x.npy"),
-        (("run", *FILES, "--input", "dat=x.npy"), "the graph has no input 'dat'; did you mean 'data'?; it has data"),
+        (("run", *FILES, "--input", "dat=x.npy"), "the graph has no input 'dat'; did you mean 'data'?"),
         (("run", *FILES, "--input", "x.npy", "--input", "x.npy"), "2 inputs are given; the graph has 1: data"),
         (("run", *FILES, "--input", "none.npy"), "cannot read none.npy: No such file or directory"),
         (("run", *FILES, "--input", "text.npy"), "text.npy: "),
@@ -118,10 +121,10 @@ def test_labels_are_filled_in(run):
             "less.params lacks net_batchnorm0_running_mean",
         ),
         (("run", "none-symbol.json", "--input", "x.npy"), "cannot read none-symbol.json"),
-        (("run", "x.npy"), "x.npy: byte 0: not UTF-8"),
+        (("run", "x.npy"), "x.npy: its ending is no model's"),
         (("dump", "model.py:net", "net-0000.params", "--input", "1x3"), "net-0000.params: a parameters' file is for"),
         (("inspect", "text.npy"), "text.npy: byte 0: the magic number"),
-        (("inspect", "net-0000.params", "net-0000.params"), "net-0000.params is no graph"),
+        (("inspect", "net-0000.params", "net-0000.params"), "net-0000.params holds parameters"),
         (("convert", "none.params", "y.npz"), "cannot read none.params"),
         (("convert", "net-0000.params", "nowhere/y.npz"), "cannot write nowhere/y.npz"),
     ],
@@ -196,7 +199,7 @@ def test_inspect_finds_arrays_that_are_not_read(run):
 def test_dump(run):
     status, out, _ = run("dump", *FILES, "--input", "data=1x3x8x8", "--stage", "trace")
     assert status == 0 and "mx.Convolution" in out
-    status, out, err = run("dump", "net-symbol.json", "--input", "data=1x3x8x8", "--stage", "expanded")
+    status, out, err = run("dump", "net-symbol.json", "--input", "data=1x3x8x8", "--stage", "expanded", "--zeros")
     assert (
         status == 0 and "conv(" in out and err.startswith("not given, and therefore 0: net_conv0_weight: f32[4,3,3,3]")
     )
@@ -258,9 +261,3 @@ def test_names_do_not_steer_the_terminal(run):
     ):
         _, out, err = run(*arguments)
         assert "\x1b" not in out + err and not any(line.startswith("fine") for line in (out + err).splitlines())
-
-
-@pytest.mark.parametrize("program", ["model.py", "model.py:net"])
-def test_inspect_of_a_program_says_what_describes_it(capsys, program):
-    assert main(["inspect", program]) == 1
-    assert f"{program} is a program" in (said := capsys.readouterr().err) and "`gluonjit dump`" in said

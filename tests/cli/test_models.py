@@ -29,9 +29,10 @@ def run(capsys, monkeypatch, tmp_path):
 
 
 def test_a_name_of_the_zoo_is_called_with_one_image(run):
+    random = "warning: mobilenet0.25: no parameters' file is given, so they are random\n"
     status, out, err = run("dump", "mobilenet0.25", "--stage", "trace")
-    assert (status, err) == (0, "") and "f32[1,3,224,224]" in out and "f32[1,1000]" in out
-    status, out, err = run("dump", "mobilenet0.25", "--stage", "trace", "--input", "4x3x64x64")
+    assert (status, err) == (0, random) and "f32[1,3,224,224]" in out and "f32[1,1000]" in out
+    status, out, err = run("dump", "mobilenet0.25", "--stage", "trace", "--input", "4x3x64x64", "--zeros")
     assert (status, err) == (0, "") and "f32[4,3,64,64]" in out
 
 
@@ -49,7 +50,7 @@ def test_parameters_of_a_model_of_the_zoo(run, tmp_path):
 
 def test_unknown_names(run):
     assert run("dump", "resnet50")[2] == (
-        "error: there is no file 'resnet50', nor a model of that name in the zoo; did you mean 'resnet50_v2'?\n"
+        "error: there is no file 'resnet50', nor a model of that name in the zoo; did you mean 'resnet50_v1'?\n"
     )
     assert "no such file" in run("dump", "mobilenet0.25", "missing.params")[2].lower()
     assert "there is no file net.py" in run("dump", "net.py:net")[2]
@@ -67,9 +68,68 @@ def test_the_text_of_a_graph_is_measured(run, tmp_path):
 
 
 def test_what_the_text_of_a_graph_is_not_taken_for(run):
-    assert run("dump", "f.ir")[2] == (
-        "error: f.ir is the text of a graph, which `gluonjit run`, opt, profile and report take\n"
+    assert run("check", "f.ir")[2] == (
+        "error: f.ir is the text of a graph, which run, dump, inspect, opt, profile and report take\n"
     )
+    assert "`gluonjit opt -p joint` makes that of its gradient" in run("dump", "f.ir", "--stage", "joint")[2]
     assert "--train: f.ir is a graph" in run("profile", "f.ir", "--train")[2]
     assert "p.params: a parameters' file is for model-symbol.json" in run("profile", "f.ir", "p.params")[2]
     assert "--input x is f32[2,4]; the graph takes f32[2,3]" in run("profile", "f.ir", "--input", "2x4")[2]
+
+
+def test_stages_and_description_of_the_text_of_a_graph(run):
+    assert "fmul" in run("dump", "f.ir", "--stage", "llvm")[1]
+    assert "%z: f32[2,3] = exp(%y)" in run("dump", "f.ir", "--stage", "trace")[1]
+    assert "  x: f32[2,3]\noutputs:\n  z: f32[2,3]\noperators: 2\n" in run("inspect", "f.ir")[1]
+
+
+PROGRAM = """
+import mxnet as mx
+from mxnet.gluon import nn
+
+def net():
+    block = nn.HybridSequential(prefix="")
+    block.add(nn.Dense(3, prefix="dense_"))
+    block.initialize(mx.init.One())
+    return block
+"""
+
+
+def test_programs_that_import_mxnet(run, tmp_path):
+    (tmp_path / "old.py").write_text(PROGRAM)
+    assert "f32[1,3]" in run("run", "old.py:net", "--input", "1x2")[1]
+    status, out, err = run("inspect", "old.py:net", "--input", "1x2")
+    assert (status, err) == (0, "")
+    assert "  FullyConnected                       1" in out and "parameters: 2 arrays (2 f32), 9 elements, 36 B" in out
+    assert "and 1 whose shapes the first call decides" in run("inspect", "old.py:net")[1]
+
+
+def test_a_program_becomes_a_checkpoint(run, tmp_path):
+    (tmp_path / "old.py").write_text(PROGRAM)
+    status, out, err = run("convert", "old.py:net", "net-symbol.json", "net-0000.params", "--input", "1x2")
+    assert (status, err) == (0, "")
+    assert out == "net-symbol.json: inputs data\nnet-0000.params: 2 arrays, 36 B\n"
+    np.save(tmp_path / "x.npy", np.ones((1, 2), "f4"))
+    words = ("run", "net-symbol.json", "net-0000.params", "--input", "x.npy", "-o", "y.npy")
+    assert run(*words)[1] == "y.npy: 1 array, 12 B\ndense_fwd_output: f32[1,3], from 2 to 2\n"
+
+
+@pytest.mark.parametrize("command", ["run", "check", "dump", "compile", "build", "bench", "profile", "report"])
+def test_what_is_no_model_is_refused_by_all_commands(run, tmp_path, command):
+    """Files of any ending were run as Python programs."""
+    (tmp_path / "net.h5").write_text("open('was-run', 'w')")
+    (tmp_path / "net.npz").write_text("open('was-run', 'w')")
+    mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=3, name="fc").save(str(tmp_path / "net-symbol.json"))
+    assert run(command, "net.h5")[2].startswith("error: net.h5: its ending is no model's: FILE.py:NAME, ")
+    swapped = "error: net.npz holds parameters, and net-symbol.json is the graph, which comes first"
+    assert run(command, "net.npz", "net-symbol.json")[2].startswith(swapped)
+    status, out, err = run(command, "net-symbol.json", "--input", "data=1x2")
+    assert status == 1 and "no values for fc_weight, fc_bias" in err and "--zeros" in err
+    assert not (tmp_path / "was-run").exists() and not (tmp_path / "out").exists()
+
+
+def test_nothing_is_written_in_another_format_than_its_name_says(run, tmp_path):
+    mx.nd.save(str(tmp_path / "x.params"), {"x": mx.nd.ones((1,))})
+    assert "x.h5: its ending is no format that convert writes" in run("convert", "x.params", "x.h5")[2]
+    assert "must end in .html" in run("report", "f.ir", "-o", "r.pdf")[2]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["f.ir", "x.params"]

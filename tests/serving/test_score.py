@@ -42,7 +42,7 @@ def folder(tmp_path, monkeypatch):
 def score(folder, files, capfd):
     def score(*arguments, given=("in/**/*.parquet",), output="out", shape="data=batchx4"):
         words = ["score", *files, "--output", output, "--batch-size", "8"]
-        words += [w for name in given for w in ("--input", name)] + (["--shape", shape] if shape else [])
+        words += [w for name in given for w in ("--rows", name)] + (["--input", shape] if shape else [])
         status = main([*words, *arguments])
         return status, *capfd.readouterr()
 
@@ -89,7 +89,7 @@ def test_missing_parts_are_made_again_with_the_same_bits(score):
 def test_killed_three_times(folder, files):
     for k in range(3):
         pq.write_table(table(600, k, 600 * k), f"in/b{k}.parquet", row_group_size=20)
-    command = [sys.executable, "-m", "gluonjit", "score", *files, "--shape", "data=batchx4", "--input", "in/b*.parquet"]
+    command = [sys.executable, "-m", "gluonjit", "score", *files, "--input", "data=batchx4", "--rows", "in/b*.parquet"]
     # One row a call, so that there is time to be killed in.
     command += ["--batch-size", "1", "--output"]
     subprocess.run([*command, "undisturbed"], check=True, capture_output=True)
@@ -135,7 +135,7 @@ time.sleep(100)
 
 def of_workers(folder, text):
     (folder / "model.py").write_text(text)
-    return ["score", "model.py:net", "--shape", "data=batchx4", "--input", "in/a.parquet", "--output", "out"]
+    return ["score", "model.py:net", "--input", "data=batchx4", "--rows", "in/a.parquet", "--output", "out"]
 
 
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="kills a process")
@@ -358,9 +358,9 @@ def test_a_model_whose_rows_mix(folder, capfd):
         "score",
         "mix-symbol.json",
         "mix.params",
-        "--shape",
-        "data=batchx4",
         "--input",
+        "data=batchx4",
+        "--rows",
         "in/a.parquet",
         "--output",
     ]
@@ -393,7 +393,7 @@ def test_engines(score, files, engine):
         assert f"--engine {engine} needs" in score("--engine", engine)[2]
         return
     score()
-    command = ["score", *files, "--shape", "data=batchx4", "--input", "in/**/*.parquet", "--output", "there"]
+    command = ["score", *files, "--input", "data=batchx4", "--rows", "in/**/*.parquet", "--output", "there"]
     command += ["--batch-size", "8", "--workers", "2", "--engine", engine]
     subprocess.run([sys.executable, "-m", "gluonjit", *command], check=True)  # clusters leave threads behind
     assert pq.read_table("there").equals(pq.read_table("out"))

@@ -8,8 +8,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from gluonjit.files.array_names import shown
+from gluonjit.ir.quantities import seconds_text
 from gluonjit.language import rng
-from gluonjit.tools.cli.inputs import at_least
+from gluonjit.tools.cli.inputs import add_threads, at_least, on_threads
 from gluonjit.tools.cli.loading import load_python
 from gluonjit.tools.cli.models import add_model, calling, load_model
 
@@ -35,10 +37,16 @@ def add_commands(commands: Any) -> None:
     p.add_argument(
         "--seconds", type=at_least(0, float), default=0.1, help="length of one timing (default: %(default)s)"
     )
+    add_threads(p)
     p.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> None:
+    with on_threads(arguments.threads):
+        _bench(arguments)
+
+
+def _bench(arguments: argparse.Namespace) -> None:
     block, inputs = load_model(arguments)
     with calling(arguments.model, inputs):
         contenders: dict[str, Callable[[], Any]] = {"imperative": _imperative(block, inputs)}
@@ -64,12 +72,15 @@ def _run(arguments: argparse.Namespace) -> None:
         with predict_mode():
             print(render(trace_call(compiled, inputs, arguments.dynamic), "explain"))
     times = measure(contenders, arguments.rounds, arguments.seconds)
-    print(f"first hybridized call, compiling included: {first:.3f} s")
+    print(f"first hybridized call, compiling included: {seconds_text(first)}")
     baseline = times["imperative"]
-    print(f"{'':12} {'µs (median)':>12} {'best':>10} {'× faster':>10}")
+    rows = [["", "median", "best", "× faster"]]
     for name, samples in times.items():
         ratio = statistics.median(b / s for b, s in zip(baseline, samples, strict=True))
-        print(f"{name:12} {statistics.median(samples):12.2f} {min(samples):10.2f} {ratio:10.1f}")
+        rows.append([name, seconds_text(statistics.median(samples)), seconds_text(min(samples)), f"{ratio:.1f}"])
+    width = max(len(row[0]) for row in rows)
+    for name, *cells in rows:
+        print(shown(name).ljust(width), *(cell.rjust(10) for cell in cells))
 
 
 def _imperative(block: Any, inputs: list[Any]) -> Callable[[], Any]:
@@ -91,7 +102,7 @@ def _imperative(block: Any, inputs: list[Any]) -> Callable[[], Any]:
 
 
 def measure(contenders: dict[str, Callable[[], Any]], rounds: int, seconds: float) -> dict[str, list[float]]:
-    """µs per call of each contender, one sample per round; the contenders take turns within a round."""
+    """Seconds per call of each contender, one sample per round; the contenders take turns within a round."""
     counts = {}
     for name, call in contenders.items():
         call()
@@ -110,4 +121,4 @@ def _per_call(call: Callable[[], Any], count: int) -> float:
     start = time.perf_counter()
     for _ in turns:
         call()
-    return (time.perf_counter() - start) / count * 1e6
+    return (time.perf_counter() - start) / count

@@ -6,6 +6,8 @@ import argparse
 import time
 from typing import Any
 
+from gluonjit.ir.quantities import bytes_text
+
 
 def add_commands(commands: Any) -> None:
     p = commands.add_parser(
@@ -28,9 +30,9 @@ def summary() -> str:
     found = cache.entries()
     size = sum(e.size for e in found)
     count = "1 entry" if len(found) == 1 else f"{len(found)} entries"
-    packed = sum(e.size for e in prepared_files.files()) / 2**20
-    also = f"; packed parameters {packed:.1f} of {prepared_files.LIMIT >> 20} MiB" if packed else ""
-    return f"{cache.folder()} ({count}, {size / 2**20:.1f} of {cache.LIMIT >> 20} MiB{also})"
+    packed = sum(e.size for e in prepared_files.files())
+    also = f"; packed parameters {bytes_text(packed)} of {bytes_text(prepared_files.LIMIT)}" if packed else ""
+    return f"{cache.folder()} ({count}, {bytes_text(size)} of {bytes_text(cache.LIMIT)}{also})"
 
 
 def _run(arguments: argparse.Namespace) -> None:
@@ -48,4 +50,4 @@ def _run(arguments: argparse.Namespace) -> None:
         return
     for entry in cache.entries():
         used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used))
-        print(f"{used}  {entry.size / 1024:9.1f} KiB  {entry.name}")
+        print(f"{used}  {bytes_text(entry.size):>11}  {entry.name}")

@@ -46,9 +46,7 @@ def add_commands(commands: Any) -> None:
         epilog="example:\n  gluonjit check examples/lenet.py:net --input 16x1x28x28",
     )
     add_model(p)
-    p.add_argument(
-        "--training", action="store_true", help="as in training: BatchNorm and Dropout do what they do there"
-    )
+    p.add_argument("--train", action="store_true", help="as in training: BatchNorm and Dropout do what they do there")
     form = p.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print a JSON list")
     form.add_argument("--sarif", action="store_true", help="print SARIF 2.1.0, for code hosts and editors")
@@ -97,8 +95,8 @@ def _problems(arguments: argparse.Namespace) -> Sequence[Any]:
                 )
                 for name, nodes in unknown.items()
             ]
-    block, given = load_model(arguments, zeros=False)
-    with Scope(None, arguments.training):
+    block, given = load_model(arguments)
+    with Scope(None, arguments.train):
         return check(block, given)
 
 

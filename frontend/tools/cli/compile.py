@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from gluonjit.base import MXNetError
+from gluonjit.ir.quantities import bytes_text, seconds_text
 from gluonjit.tools.cli.models import add_model, calling, load_model
 
 
@@ -46,22 +47,22 @@ def _run(arguments: argparse.Namespace) -> None:
     from gluonjit.runtime import cache, prepared_files
     from gluonjit.runtime.compiler import artifact_of, pipeline
 
+    block, given = load_model(arguments)
     if reason := cache.why_unchangeable():
         raise MXNetError(f"nothing can be kept in the object cache: {reason}")
-    block, given = load_model(arguments)
     with predict_mode(), calling(arguments.model, given):
         graph = trace_call(block, given, arguments.dynamic)
     start = time.perf_counter()
     target = host() if arguments.target == "host" else named(arguments.target)
     made = artifact_of(with_usual_names(graph), target, pipeline=pipeline(not arguments.no_winograd))
-    size = sum(map(len, made.artifact.objects)) / 1024
+    size = bytes_text(sum(map(len, made.artifact.objects)))
     if made.was_there:
-        print(f"{graph.name}: was there already, {size:.0f} KiB, in {cache.folder()}")
+        print(f"{graph.name}: was there already, {size}, in {cache.folder()}")
     else:
-        print(f"{graph.name}: {size:.0f} KiB in {time.perf_counter() - start:.1f} s, kept in {cache.folder()}")
+        print(f"{graph.name}: {size} in {seconds_text(time.perf_counter() - start)}, kept in {cache.folder()}")
     if target == host() and not arguments.no_weights:
         block.hybridize(winograd=not arguments.no_winograd, dynamic=arguments.dynamic)
         with predict_mode(), calling(arguments.model, given):
             kept = block.compile(*given, keep=True)
         if kept:
-            print(f"packed parameters: {kept / 2**20:.1f} MiB, in {prepared_files.folder()}")
+            print(f"packed parameters: {bytes_text(kept)}, in {prepared_files.folder()}")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gluonjit.base import MXNetError
+from gluonjit.ir.quantities import bytes_text, seconds_text
 from gluonjit.tools.cli.models import add_model, calling, load_model
 
 
@@ -57,8 +58,9 @@ def _run(arguments: argparse.Namespace) -> None:
     from gluonjit.execution.library_source import source_of
     from gluonjit.language.modes import predict_mode
     from gluonjit.runtime.compiler import pipeline
-    from gluonjit.runtime.library import compile_library, write
+    from gluonjit.runtime.library import check_folder, compile_library, write
 
+    check_folder(Path(arguments.output), arguments.name)
     block, given = load_model(arguments)
     start = time.perf_counter()
     with calling(arguments.model, given):
@@ -81,6 +83,6 @@ def _run(arguments: argparse.Namespace) -> None:
             raise MXNetError("--predict-api takes a graph and its parameters in files, and a linker (no --static)")
         files = Path(arguments.model).read_bytes(), Path(arguments.params).read_bytes()
     written = write(library, Path(arguments.output), inputs, results, not arguments.static, files)
-    print(f"{library.model.version}, in {time.perf_counter() - start:.1f} s:")
+    print(f"{library.model.version}, in {seconds_text(time.perf_counter() - start)}:")
     for path in written:
-        print(f"  {path}  {path.stat().st_size / 1024:.0f} KiB")
+        print(f"  {path}  {bytes_text(path.stat().st_size)}")

@@ -11,7 +11,9 @@ from typing import Any
 from gluonjit.base import MXNetError
 from gluonjit.files.array_names import shown
 from gluonjit.ir.graph import Graph, Op
-from gluonjit.tools.cli.models import add_model, calling, load_model
+from gluonjit.tools.cli.graphs import is_graph, runnable
+from gluonjit.tools.cli.loading import load_graph
+from gluonjit.tools.cli.models import add_model, calling, load_model, no_parameters
 from gluonjit.tools.cli.terminal import add_options, show
 
 STAGES = ("layers", "trace", "expanded", "optimized", "llvm", "asm", "joint", "forward", "backward")
@@ -35,7 +37,7 @@ def add_commands(commands: Any) -> None:
             epilog=f"example:\n  gluonjit {name} examples/lenet.py:net --input 16x1x28x28 --stage optimized\n"
             f"  gluonjit {name} examples/lenet.py:net --input 16x1x28x28 --stage backward",
         )
-        add_model(p)
+        add_model(p, "|FILE.ir|-", "; the text of a compiler's graph, `-` for standard input")
         p.add_argument(
             "--stage",
             choices=STAGES,
@@ -70,8 +72,11 @@ def _run(arguments: argparse.Namespace) -> None:
     from gluonjit.execution.cached_call import trace_call
     from gluonjit.language import modes
 
-    block, given = load_model(arguments)
     stage = "explain" if arguments.explain else arguments.stage
+    if is_graph(arguments.model):
+        _show(_of_text(arguments, stage), stage, arguments)
+        return
+    block, given = load_model(arguments)
     training = arguments.train or stage in GRADIENT_STAGES
     mode = modes.train_mode() if training else modes.predict_mode()
     with mode, calling(arguments.model, given):
@@ -82,16 +87,30 @@ def _run(arguments: argparse.Namespace) -> None:
         text = render_gradient(graph, stage, without_gradient(block), arguments.locs, arguments.remat)
     else:
         text = render(graph, stage, arguments.locs, not arguments.no_winograd, arguments.layer)
+    _show(text, stage, arguments)
+
+
+def _of_text(arguments: argparse.Namespace, stage: str) -> str:
+    """`render` of a graph in a text file."""
+    no_parameters(arguments)
+    if stage in GRADIENT_STAGES or arguments.train:
+        raise MXNetError(f"{arguments.model} is a graph: `gluonjit opt -p joint` makes that of its gradient")
+    if arguments.input:
+        raise MXNetError(f"--input: {arguments.model} is a graph, which has the types of its inputs")
+    if stage == "trace":
+        graph = load_graph(arguments.model)
+    else:
+        graph = runnable(arguments.model)
+    return render(graph, stage, arguments.locs, not arguments.no_winograd, arguments.layer)
+
+
+def _show(text: str, stage: str, arguments: argparse.Namespace) -> None:
     if arguments.output:
         from gluonjit.files import atomic
 
         atomic.write(arguments.output, [text.encode()])
     else:
-        show(
-            text,
-            {"layers": "plain", "explain": "plain", "llvm": "llvm", "asm": "gas"}.get(stage, "gluonjit"),
-            arguments,
-        )
+        show(text, _LANGUAGE.get(stage, "gluonjit"), arguments)
 
 
 def render(graph: Graph, stage: str, locs: bool = False, winograd: bool = True, layer: str | None = None) -> str:

@@ -47,6 +47,8 @@ class FileModel:
 
         self.path = graph
         self.declared: list[Input] = []
+        self.types: Mapping[str, TensorType] = {}
+        """Of inputs, as far as the file says them; sizes may be open."""
         if is_onnx(graph):
             self.symbol, self.arrays = self._read_onnx(params)
         else:
@@ -68,6 +70,7 @@ class FileModel:
             found, args, aux, types = read_model(self.path)
         except ImportError as e:
             raise MXNetError(str(e)) from e
+        self.types = types
         if all(type.is_static for type in types.values()):
             self.declared = [Input(name, type, None) for name, type in types.items()]
         return found, {**args, **aux}

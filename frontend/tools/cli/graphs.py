@@ -16,8 +16,8 @@ from gluonjit.tools.cli.loading import load_graph
 
 
 def is_graph(path: str) -> bool:
-    """Whether a command's argument is a file with a graph's text."""
-    return path.endswith(".ir")
+    """Whether a command's argument is a file with a graph's text; `-` is standard input."""
+    return path.endswith(".ir") or path == "-"
 
 
 def runnable(path: str) -> Graph:

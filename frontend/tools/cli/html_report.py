@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from gluonjit.base import MXNetError
 from gluonjit.files import atomic
-from gluonjit.tools.cli.inputs import at_least, thread_count
+from gluonjit.ir.quantities import bytes_text
+from gluonjit.tools.cli.inputs import add_threads, at_least
 from gluonjit.tools.cli.models import add_model, calling, load_callable
 
 
@@ -23,7 +25,7 @@ def add_commands(commands: Any) -> None:
     p.add_argument("-o", "--output", default="report.html", metavar="FILE", help="the file (default: %(default)s)")
     p.add_argument("--against", metavar="OLD.html", help="an earlier report, which the page compares this one with")
     p.add_argument("--train", action="store_true", help="steps of training: the call, recorded, and its gradient")
-    p.add_argument("--threads", type=thread_count, help="on how many threads (default: as many as there are cores)")
+    add_threads(p)
     p.add_argument("--calls", type=at_least(1), help="how many to measure (default: for a second, at least 5)")
     p.set_defaults(run=_run)
 
@@ -38,6 +40,8 @@ def _run(arguments: argparse.Namespace) -> None:
     from gluonjit.tools.reporting.gathered import gathered, recorded
     from gluonjit.tools.reporting.page import earlier, page
 
+    if not arguments.output.endswith((".html", ".htm")):
+        raise MXNetError(f"--output {arguments.output}: a report is an HTML file; its name must end in .html")
     old = earlier(arguments.against) if arguments.against else None
     block, given = load_callable(arguments)
     profile = measured(arguments, block, given)
@@ -50,4 +54,4 @@ def _run(arguments: argparse.Namespace) -> None:
         progress.done("stages and code")
         text = page({**data, "old": old} if old is not None else data)
     atomic.write(arguments.output, [text.encode()])
-    print(f"{arguments.output}: {len(text.encode()) / 1e6:.1f} MB")
+    print(f"{arguments.output}: {bytes_text(len(text.encode()))}")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -82,6 +83,24 @@ def thread_count(text: str) -> int:
     return int(text)
 
 
+def add_threads(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--threads", type=thread_count, help="how many a call may use (default: all cores)")
+
+
+@contextlib.contextmanager
+def on_threads(count: int | None) -> Iterator[None]:
+    """Calls use at most so many threads; None: as many as there are cores."""
+    from gluonjit.runtime import threads
+
+    if count:
+        threads.set_num_threads(count)
+    try:
+        yield
+    finally:
+        if count:
+            threads.set_num_threads(None)
+
+
 def random_input(type: TensorType, rng: np.random.Generator) -> np.ndarray:
     """Standard normal floats, integers from 0 to 9, or booleans."""
     if type.dtype.is_float:
@@ -131,6 +150,11 @@ def check_names(names: Sequence[str | None]) -> None:
             raise IRError(f"input {name} is given twice")
 
 
+def no_input(name: str, inputs: Sequence[str]) -> str:
+    """Says that a graph has no input of a name, and which one may be meant."""
+    return f"the graph has no input {shown(name)!r}{did_you_mean(name, list(map(shown, inputs)))}"
+
+
 def by_name(
     found: Sequence[tuple[str | None, np.ndarray]], inputs: Sequence[str], listed: str, known: Collection[str] = ()
 ) -> dict[str, np.ndarray]:
@@ -145,9 +169,7 @@ def by_name(
         if name is None:
             raise MXNetError(f"{len(found)} inputs are given; the graph has {len(inputs)}: {listed}")
         if name not in inputs and name not in known:
-            raise MXNetError(
-                f"the graph has no input {name!r}{did_you_mean(name, map(shown, inputs))}; it has {listed}"
-            )
+            raise MXNetError(no_input(name, inputs))
         values[name] = x
     return values
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
+from pathlib import Path
 from typing import Any
 
 from gluonjit.files.array_names import shown
 from gluonjit.ir.graph import Builder, Graph, Op
-from gluonjit.ir.types import IRError, TensorType, type_of
-from gluonjit.profiling.listing import bytes_text
-from gluonjit.tools.cli import files, inputs
+from gluonjit.ir.quantities import bytes_text, count_text
+from gluonjit.ir.types import TensorType, dtype, type_of
+from gluonjit.tools.cli import files, graphs, models
+from gluonjit.tools.cli.loading import is_python, load_block, load_graph
 
 MOVES = {"broadcast", "reshape", "transpose", "slice", "reverse", "pad", "concat", "update_slice"}
 MOVES |= {"gather", "gather_nd", "iota", "constant", "cast", "select"}
@@ -29,27 +30,27 @@ SHOWN = 10
 def add_commands(commands: Any) -> None:
     p = commands.add_parser(
         "inspect",
-        help="describe a model's files: inputs, outputs, operators, parameters, FLOPs",
-        description="Describes a graph that MXNet wrote, its parameters, or both: inputs, outputs, numbers of each "
-        "operator, parameters, sizes, FLOPs (a multiply-add counts as 2) and what is not supported.",
+        help="describe a model: inputs, outputs, operators, parameters, FLOPs",
+        description="Describes a model, or a file of parameters: inputs, outputs, numbers of each operator, "
+        "parameters, sizes, FLOPs (a multiply-add counts as 2) and what is not supported.",
         epilog="examples:\n"
         "  gluonjit inspect examples/fire-symbol.json examples/fire-0000.params --input data=1x3x224x224\n"
         "  gluonjit inspect examples/fire-0000.params",
     )
-    p.add_argument("model", metavar="model-symbol.json|model.onnx|PARAMS", help="a graph, or a file of arrays")
-    p.add_argument("params", nargs="?", metavar="PARAMS", help="the graph's parameters")
+    models.add_model(p, "|FILE.ir|FILE.params", "; the text of a compiler's graph; a file of arrays", runs=False)
     p.add_argument("--all", action="store_true", help=f"list every parameter, not the {SHOWN} largest")
-    inputs.add_option(p)
     p.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    if re.search(r"\.py(:\w*)?$", arguments.model):
-        raise IRError(f"{arguments.model} is a program; inspect describes files of models, `gluonjit dump` programs")
+    if graphs.is_graph(arguments.model):
+        _compiler_graph(arguments)
+        return
     if not files.is_symbol(arguments.model):
-        if arguments.params:
-            raise IRError(f"{arguments.model} is no graph (its name does not end in .json)")
-        _arrays(arguments.model, arguments.all)
+        if not is_python(arguments.model) and Path(arguments.model).is_file() and not arguments.params:
+            _arrays(arguments.model, arguments.all)
+        else:
+            _block(arguments)
         return
     problems = _graph(arguments)
     print("unsupported:" + ("" if problems else " nothing"))
@@ -64,6 +65,50 @@ def _arrays(path: str, every: bool) -> None:
     named = loaded if isinstance(loaded, dict) else {f"[{k}]": x for k, x in enumerate(loaded)}
     print(path)
     _list({name: type_of(x._array) for name, x in named.items()}, every)
+
+
+def _block(arguments: argparse.Namespace) -> None:
+    """Describes a block of a Python file, or of the zoo."""
+    from gluonjit.execution.cached_call import trace_call
+
+    if is_python(arguments.model) and not arguments.input:
+        models.no_parameters(arguments)
+        print(arguments.model)
+        _parameters(load_block(arguments.model), arguments.all)
+        print("give the inputs' shapes for operators and FLOPs, such as --input 1x3x224x224")
+        return
+    block, given = models.load_model(arguments)
+    with models.calling(arguments.model, given):
+        graph = trace_call(block, given, arguments.dynamic)
+    print(arguments.model)
+    _described_graph(graph, len(given))
+    _parameters(block, arguments.all)
+
+
+def _parameters(block: Any, every: bool) -> None:
+    params = dict(block.collect_params().items())
+    known = {name: p for name, p in params.items() if p.shape is not None and all(n > 0 for n in p.shape)}
+    _list({name: TensorType(dtype(p.dtype), tuple(p.shape)) for name, p in known.items()}, every)
+    if len(known) < len(params):
+        print(f"  and {len(params) - len(known)} whose shapes the first call decides")
+
+
+def _compiler_graph(arguments: argparse.Namespace) -> None:
+    """Describes a graph of the compiler."""
+    models.no_parameters(arguments)
+    graph = load_graph(arguments.model)
+    print(f"{arguments.model}: a graph of the compiler, level {graph.level}")
+    _described_graph(graph, len(graph.inputs))
+
+
+def _described_graph(graph: Graph, inputs: int) -> None:
+    _names(
+        {"inputs": [v.name for v in graph.inputs[:inputs]], "outputs": [v.name for v in graph.outputs]},
+        {v.name: v.type for v in (*graph.inputs, *graph.outputs)},
+    )
+    found = _flops(graph)
+    _operators(Counter(op.name.removeprefix("mx.") for op in graph.ops), found)
+    print(f"FLOPs: {count_text(sum(found.values()))}")
 
 
 def _graph(arguments: argparse.Namespace) -> list[str]:
@@ -88,17 +133,18 @@ def _graph(arguments: argparse.Namespace) -> list[str]:
 
 
 def _onnx(arguments: argparse.Namespace) -> list[str]:
+    from gluonjit.onnx.onnx_files import File
     from gluonjit.symbol.graph import post_order
 
     model = files.FileModel(arguments.model, arguments.params)
     nodes = [node.op.name for node in post_order(model.symbol._heads) if node.op is not None]
-    print(f"{arguments.model}: an ONNX file, {len(nodes)} operators here")
+    print(f"{arguments.model}: an ONNX file of opset {File(arguments.model).versions['']}, {len(nodes)} operators here")
     _described(model, arguments, Counter(nodes))
     return []
 
 
 def _described(model: files.FileModel, arguments: argparse.Namespace, operators: Mapping[str, int]) -> None:
-    types: Mapping[str, TensorType] = {}
+    types = model.types
     graph: Graph | None = None
     if arguments.input or model.declared:
         from gluonjit.execution.cached_call import trace_call
@@ -116,7 +162,7 @@ def _described(model: files.FileModel, arguments: argparse.Namespace, operators:
     else:
         print(f"parameters: {len(wanted)} (give their file for shapes and sizes)")
     if graph is not None:
-        print(f"FLOPs: {_count(sum(flops.values()))}")
+        print(f"FLOPs: {count_text(sum(flops.values()))}")
     else:
         example = f"--input {shown(model.inputs[0]) if model.inputs else 'data'}=1x3x224x224"
         print(f"FLOPs: give the inputs' shapes, such as {example}")
@@ -139,7 +185,7 @@ def _version(number: int) -> str:
 def _operators(nodes: Mapping[str, int], flops: Mapping[str, int]) -> None:
     print(f"operators: {sum(nodes.values())}")
     for name, count in sorted(nodes.items(), key=lambda item: (-item[1], item[0])):
-        print(f"  {shown(name):32} {count:5}{f'  {_count(flops[name]):>9} FLOPs' if flops.get(name) else ''}")
+        print(f"  {shown(name):32} {count:5}{f'  {count_text(flops[name]):>9} FLOPs' if flops.get(name) else ''}")
 
 
 def _list(types: Mapping[str, TensorType], every: bool) -> None:
@@ -153,13 +199,6 @@ def _list(types: Mapping[str, TensorType], every: bool) -> None:
         print(f"  {shown(name):40} {types[name]}")
     if len(names) < len(types):
         print(f"  ... and {len(types) - len(names)} smaller ones (--all lists them)")
-
-
-def _count(number: int) -> str:
-    for unit, size in (("T", 10**12), ("G", 10**9), ("M", 10**6), ("k", 10**3)):
-        if number >= size:
-            return f"{number / size:.2f} {unit}"
-    return str(number)
 
 
 # FLOPs

@@ -23,11 +23,15 @@ def is_python(path: str) -> bool:
 
 
 def load_python(reference: str) -> Any:
-    """The object `FILE.py:NAME`. IRError that lists the names in the file if there is no such object."""
+    """The object `FILE.py:NAME`; what the file imports as `mxnet` is gluonjit, as in `gluonjit exec`. IRError that
+    lists the names in the file if there is no such object."""
+    from gluonjit.tools.dropin import install_as_mxnet
+
     file, _, name = reference.partition(":")
     path = Path(file)
     if not path.is_file():
         raise IRError(f"there is no file {file or repr(file)}")
+    install_as_mxnet(numpy_aliases=True)
     sys.path.insert(0, str(path.resolve().parent))  # as for `python FILE.py`
     try:
         names = runpy.run_path(file, run_name="gluonjit_model")

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from gluonjit.base import MXNetError
+from gluonjit.files import formats
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.types import IRError, type_of
 from gluonjit.tools.cli import files, graphs, inputs
 from gluonjit.tools.cli.loading import is_python, load_block, user_line
 
 
-def add_model(parser: argparse.ArgumentParser, more: str = "", of: str = "") -> None:
-    """Adds MODEL, PARAMS and --input. `more` lists further forms of MODEL, `of` describes them."""
+def add_model(parser: argparse.ArgumentParser, more: str = "", of: str = "", runs: bool = True) -> None:
+    """Adds MODEL, PARAMS and --input. `more` lists further forms of MODEL, `of` describes them. `runs`: the model
+    computes something, so that values of inputs and parameters matter."""
     parser.add_argument(
         "model",
         metavar=f"FILE.py:NAME|model-symbol.json|model.onnx|ZOO-NAME{more}",
@@ -27,26 +30,40 @@ def add_model(parser: argparse.ArgumentParser, more: str = "", of: str = "") -> 
         "params", nargs="?", help="the parameters' file, for model-symbol.json or a model of the zoo (else random)"
     )
     inputs.add_option(parser)
-    parser.add_argument("--seed", type=inputs.at_least(0), default=0, help="of random inputs (default: %(default)s)")
+    if not runs:
+        parser.set_defaults(seed=0, zeros=True)
+        return
+    parser.add_argument(
+        "--seed",
+        "--random",
+        type=inputs.at_least(0),
+        default=0,
+        metavar="SEED",
+        help="of random inputs (default: %(default)s)",
+    )
+    parser.add_argument("--zeros", action="store_true", help="without a parameters' file, compute with zeros")
 
 
-def load_model(arguments: argparse.Namespace, zeros: bool = True) -> tuple[Any, list[Any]]:
+def load_model(arguments: argparse.Namespace) -> tuple[Any, list[Any]]:
     """The block that the arguments name, and the NDArrays to call it with.
 
     Notes in `arguments.dynamic` which dimensions of these are open; a block that is hybridized already is so with them.
-    `zeros`: parameters of a graph for which no file is given are 0, instead of an error.
     """
     if files.is_symbol(arguments.model):
         model = files.FileModel(arguments.model, arguments.params)
-        block, given = model.prepare(arguments.input, arguments.seed, zeros=zeros)
+        block, given = model.prepare(arguments.input, arguments.seed, zeros=arguments.zeros)
     elif graphs.is_graph(arguments.model):
-        raise IRError(f"{arguments.model} is the text of a graph, which `gluonjit run`, opt, profile and report take")
-    elif is_python(arguments.model) or Path(arguments.model.partition(":")[0]).is_file():
+        raise IRError(
+            f"{arguments.model} is the text of a graph, which run, dump, inspect, opt, profile and report take"
+        )
+    elif is_python(arguments.model):
         no_parameters(arguments)
         block, given = load_block(arguments.model), inputs.positional(arguments.input, arguments.seed)
     else:
-        block = _of_the_zoo(arguments.model, arguments.params)
-        given = inputs.positional(arguments.input or [inputs.parse(_image(arguments.model))], arguments.seed)
+        no_other_file(arguments.model, arguments.params)
+        block = of_the_zoo(arguments.model, arguments.params, arguments.zeros)
+        arguments.input = arguments.input or [inputs.parse(_image(arguments.model))]
+        given = inputs.positional(arguments.input, arguments.seed)
     hybrid = hasattr(block, "_argument_names")
     arguments.dynamic = inputs.dynamic(arguments.input, block._argument_names(len(given)) if hybrid else [])
     if arguments.dynamic is not None and block._active:
@@ -73,8 +90,20 @@ def no_parameters(arguments: argparse.Namespace) -> None:
         raise IRError(f"{arguments.params}: a parameters' file is for model-symbol.json, or a model of the zoo")
 
 
-def _of_the_zoo(name: str, params: str | None) -> Any:
-    """The model of this name, with the parameters of a file, or random ones."""
+def no_other_file(model: str, params: str | None) -> None:
+    """IRError if `model` is a file: of those that are models, its name has no ending."""
+    if not Path(model.partition(":")[0]).is_file():
+        return
+    if not model.endswith(formats.ENDINGS):
+        listed = "FILE.py:NAME, model-symbol.json and its parameters, model.onnx"
+        raise IRError(f"{model}: its ending is no model's: {listed} are models, and names of the zoo")
+    if params and files.is_symbol(params):
+        raise IRError(f"{model} holds parameters, and {params} is the graph, which comes first: {params} {model}")
+    raise IRError(f"{model} holds parameters; a model's graph comes in front of them: model-symbol.json {model}")
+
+
+def of_the_zoo(name: str, params: str | None, zeros: bool = False) -> Any:
+    """The model of this name, with the parameters of a file, or random ones, or zeros."""
     from gluonjit.gluon.model_zoo import vision
 
     try:
@@ -84,8 +113,11 @@ def _of_the_zoo(name: str, params: str | None) -> Any:
         raise IRError(f"there is no file {name!r}, nor a model of that name in the zoo{known}") from e
     if params:
         block.load_parameters(params)
+    elif zeros:
+        block.initialize("zeros")
     else:
         block.initialize()
+        warnings.warn(f"{name}: no parameters' file is given, so they are random", stacklevel=2)
     return block
 
 

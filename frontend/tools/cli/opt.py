@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gluonjit.files import atomic, formats
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.types import IRError
-from gluonjit.tools.cli.loading import load_graph, load_python, read_text
+from gluonjit.tools.cli.loading import is_python, load_graph, load_python, read_text
 from gluonjit.tools.cli.terminal import add_options, show, unescaped
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ def add_commands(commands: Any) -> None:
         help="print the smallest graph found that still shows a fault: the passes fail in the same way; or their "
         "result computes something else; or the shell command CMD, in which {} is the graph's file, exits with 0",
     )
+    p.add_argument("-o", "--output", metavar="FILE", help="write to a file")
     add_options(p)
     p.set_defaults(run=_run)
 
@@ -94,6 +96,10 @@ def _run(arguments: argparse.Namespace) -> None:
     from gluonjit.ir.verify import verify
     from gluonjit.tools.golden import Case
 
+    if is_python(arguments.graph) or arguments.graph.endswith((".json", ".onnx", *formats.ENDINGS)):
+        raise IRError(
+            f"{arguments.graph} is no text of a graph, as opt takes it; `gluonjit dump --stage expanded` prints one"
+        )
     for place in arguments.load:
         _load(place)
     target = host() if arguments.target == "host" else named(arguments.target)
@@ -118,7 +124,11 @@ def _run(arguments: argparse.Namespace) -> None:
         if case.errors:
             raise IRError(f"graph {number}: there is no error that says {case.errors[0]!r}")
         printed.append(print_graph(result, locs=arguments.locs))
-    show(f"\n{SEPARATOR}\n".join(printed), "gluonjit", arguments)
+    text = f"\n{SEPARATOR}\n".join(printed)
+    if arguments.output:
+        atomic.write(arguments.output, [text.encode()])
+    else:
+        show(text, "gluonjit", arguments)
 
 
 def _result(arguments: argparse.Namespace, graph: Graph, steps: Sequence[Any], target: Any) -> Graph:

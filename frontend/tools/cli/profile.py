@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gluonjit.base import MXNetError
 from gluonjit.files import atomic
-from gluonjit.tools.cli.inputs import at_least, thread_count
+from gluonjit.tools.cli.inputs import add_threads, at_least, on_threads
 from gluonjit.tools.cli.models import add_model, calling, load_callable
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def add_commands(commands: Any) -> None:
     )
     add_model(p, "|FILE.ir", "; the text of a compiler's graph")
     p.add_argument("--train", action="store_true", help="steps of training: the call, recorded, and its gradient")
-    p.add_argument("--threads", type=thread_count, help="on how many threads (default: as many as there are cores)")
+    add_threads(p)
     p.add_argument("--calls", type=at_least(1), help="how many to measure (default: for a second, at least 5)")
     p.add_argument("--top", type=at_least(1), default=20, help="rows of each table (default: %(default)s)")
     p.add_argument("--kernels", action="store_true", help="list kernels, instead of adding them up by layer")
@@ -55,12 +55,9 @@ def _run(arguments: argparse.Namespace) -> None:
 def measured(arguments: argparse.Namespace, block: Any, given: list[Any]) -> Profile:
     """A profile of the calls that the arguments ask for; MXNetError if no compiled code ran."""
     from gluonjit.profiling import record
-    from gluonjit.runtime import threads
     from gluonjit.runtime.progress import Progress
 
-    if arguments.threads:
-        threads.set_num_threads(arguments.threads)
-    try:
+    with on_threads(arguments.threads):
         if not block._active:
             block.hybridize(dynamic=arguments.dynamic)
         step = _step(block, given) if arguments.train else lambda: block(*given)
@@ -74,9 +71,6 @@ def measured(arguments: argparse.Namespace, block: Any, given: list[Any]) -> Pro
                     progress.part("calls", done)
                     with profile.lap():
                         step()
-    finally:
-        if arguments.threads:
-            threads.set_num_threads(None)
     if not profile.programs:
         raise MXNetError(f"{arguments.model} runs as Python: there is no compiled code to be measured")
     return profile

@@ -5,20 +5,19 @@ from __future__ import annotations
 import argparse
 import io
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gluonjit.files.array_names import shown
 from gluonjit.ir.graph import evaluate
+from gluonjit.ir.quantities import bytes_text
 from gluonjit.ir.sizes import sizes_of, with_sizes
 from gluonjit.ir.types import IRError, type_of
 from gluonjit.tools.cli import graphs
-from gluonjit.tools.cli import inputs as cli_inputs
 from gluonjit.tools.cli.files import is_symbol
 from gluonjit.tools.cli.graphs import is_graph
-from gluonjit.tools.cli.loading import is_python
+from gluonjit.tools.cli.inputs import add_threads, on_threads
 from gluonjit.tools.cli.models import add_model, calling, load_model, no_parameters
 
 
@@ -35,21 +34,25 @@ def add_commands(commands: Any) -> None:
         "gluonjit run f.onnx",
     )
     add_model(p, "|FILE.ir|-", "; the text of a compiler's graph, `-` for standard input")
-    p.add_argument("--random", type=cli_inputs.at_least(0), dest="seed", metavar="SEED", help="the same as --seed")
-    p.add_argument("--output", metavar="FILE", help="write the results to y.npz, by name, or a single one to y.npy")
-    p.add_argument("--zeros", action="store_true", help="set parameters of model-symbol.json that are not given to 0")
+    p.add_argument("-o", "--output", metavar="FILE", help="write the results to x.npz, by name, or one to x.npy")
+    add_threads(p)
     p.add_argument("--check", action="store_true", help="compare with the reference for a model in files, too")
     p.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> None:
+    with on_threads(arguments.threads):
+        _call(arguments)
+
+
+def _call(arguments: argparse.Namespace) -> None:
     reference: list[np.ndarray] | None = None
     if arguments.output and not arguments.output.endswith((".npy", ".npz")):
         raise IRError(f"--output {arguments.output}: the name must end in .npy or .npz")
     names: list[str] | None = None
     if is_symbol(arguments.model):
         names, outputs, reference = _run_file(arguments)
-    elif arguments.model == "-" or is_graph(arguments.model) or _is_text(arguments.model):
+    elif is_graph(arguments.model):
         no_parameters(arguments)
         outputs, reference = _run_graph(arguments)
     else:
@@ -58,15 +61,18 @@ def _run(arguments: argparse.Namespace) -> None:
     if arguments.output:  # before printing, which a closed pipe (`| head`) ends
         _save(arguments.output, [name.replace(" ", "") for name in names], outputs)
     for k, (name, got) in enumerate(zip(names, outputs, strict=True)):
-        print(f"{shown(name)}: {type_of(got)}")
-        print(np.array2string(got, threshold=64, edgeitems=3))
+        print(f"{shown(name)}: {type_of(got)}{_range(got) if arguments.output else ''}")
+        if not arguments.output:
+            print(np.array2string(got, threshold=64, edgeitems=3))
         if reference is not None:
             print(f"relative difference to the reference: {relative_difference(got, reference[k]):.1e}")
 
 
-def _is_text(path: str) -> bool:
-    """Whether it is a file that is no Python program, and so the text of a graph."""
-    return Path(path).is_file() and not is_python(path)
+def _range(x: np.ndarray) -> str:
+    """`, from the least element to the largest`."""
+    if not x.size or x.dtype == bool:
+        return ""
+    return f", from {x.min():.4g} to {x.max():.4g}"
 
 
 def _save(path: str, names: Sequence[str], outputs: Sequence[np.ndarray]) -> None:
@@ -75,12 +81,19 @@ def _save(path: str, names: Sequence[str], outputs: Sequence[np.ndarray]) -> Non
     if not path.endswith(".npy"):
         again = [names[:k].count(name) for k, name in enumerate(names)]  # one output may be listed several times
         npz.write(path, {f"{name}_{k}" if k else name: x for name, k, x in zip(names, again, outputs)})
+        _say(path, outputs)
         return
     if len(outputs) != 1:
         raise IRError(f"{path}: there are {len(outputs)} results; an .npz file holds several")
     buffer = io.BytesIO()
     np.save(buffer, outputs[0])
     atomic.write(path, [buffer.getvalue()])
+    _say(path, outputs)
+
+
+def _say(path: str, outputs: Sequence[np.ndarray]) -> None:
+    arrays = "1 array" if len(outputs) == 1 else f"{len(outputs)} arrays"
+    print(f"{path}: {arrays}, {bytes_text(sum(x.nbytes for x in outputs))}")
 
 
 def relative_difference(got: np.ndarray, want: np.ndarray) -> float:
@@ -116,7 +129,7 @@ def _run_block(arguments: argparse.Namespace) -> tuple[list[np.ndarray], list[np
 
 def _run_file(arguments: argparse.Namespace) -> tuple[list[str], list[np.ndarray], list[np.ndarray] | None]:
     """(names of the outputs, outputs, reference if asked for)"""
-    block, inputs = load_model(arguments, arguments.zeros)
+    block, inputs = load_model(arguments)
     outputs = _outputs(block, inputs, arguments.seed)
     reference = None
     if arguments.check:

@@ -24,7 +24,7 @@ def add_commands(commands: Any) -> None:
         "for each row group, in the same order. A run that was interrupted or killed goes on where it was: no row is "
         f"lost or there twice. Needs {_INSTALL}.",
         epilog="example:\n  gluonjit score examples/fire-symbol.json examples/fire-0000.params "
-        "--shape data=batchx3x17x17 --input 'images/*.parquet' --column data=pixels --output scores/",
+        "--input data=batchx3x17x17 --rows 'images/*.parquet' --column data=pixels -o scores/",
     )
     p.add_argument(
         "model",
@@ -33,10 +33,10 @@ def add_commands(commands: Any) -> None:
         help="a graph that MXNet wrote, and after it its parameters' file; an ONNX file; a library of `gluonjit "
         "build`; FILE.py:NAME",
     )
-    p.add_argument("--input", action="append", required=True, metavar="FILES", help="names, patterns or folders")
-    p.add_argument("--output", required=True, metavar="FOLDER", help="where results go: a new folder, or that of a run")
+    p.add_argument("--rows", action="append", required=True, metavar="FILES", help="names, patterns or folders")
+    p.add_argument("-o", "--output", required=True, metavar="FOLDER", help="a new folder, or that of a run to go on")
     p.add_argument(
-        "--shape",
+        "--input",
         action="append",
         default=[],
         metavar="NAME=SHAPE",
@@ -78,7 +78,7 @@ def _run(arguments: argparse.Namespace) -> None:
 
     if arguments.engine == "local" and arguments.address:
         raise MXNetError("--address is that of a cluster: with --engine ray or dask")
-    shapes = dict(_pair(text, "--shape", "data=batchx3x224x224") for text in arguments.shape)
+    shapes = dict(_pair(text, "--input", "data=batchx3x224x224") for text in arguments.input)
     columns = {k: tuple(v.split(",")) for k, v in (_pair(t, "--column", "data=pixels") for t in arguments.column)}
     keep = None if arguments.keep is None else tuple(name for name in arguments.keep.split(",") if name)
     threads = arguments.threads or max(1, available_cores() // arguments.workers)
@@ -88,7 +88,7 @@ def _run(arguments: argparse.Namespace) -> None:
         predictor = Predictor(*model, inputs=shapes, threads=threads)
     except ValueError as e:
         raise MXNetError(str(e)) from None
-    files = plan.input_files(arguments.input, output)
+    files = plan.input_files(arguments.rows, output)
     with plan.only_run(output):
         parts = plan.parts_of(files)
         plan.bind(

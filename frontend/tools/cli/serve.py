@@ -13,7 +13,8 @@ from typing import Any
 
 from gluonjit.base import MXNetError
 from gluonjit.ir.opdef import did_you_mean
-from gluonjit.tools.cli.inputs import at_least, input_type, thread_count
+from gluonjit.ir.quantities import bytes_text
+from gluonjit.tools.cli.inputs import add_threads, at_least, input_type
 from gluonjit.tools.serving.limits import Limits, described, shown
 
 _NEEDS = ("starlette", "uvicorn", "httptools", "prometheus_client")
@@ -56,7 +57,7 @@ def add_commands(commands: Any) -> None:
     p.add_argument("--host", default="127.0.0.1", help="the address to listen at (default: %(default)s: this machine)")
     p.add_argument("--port", type=_port, default=8000, help="of HTTP; 0: any (default: %(default)s)")
     p.add_argument("--grpc-port", type=_port, metavar="PORT", help="of gRPC; 0: any (default: no gRPC)")
-    p.add_argument("--threads", type=thread_count, help="how many a call may use (default: all cores)")
+    add_threads(p)
     batches = p.add_argument_group("batches")
     batches.add_argument(
         "--max-batch", type=at_least(1), default=32, metavar="N", help="the most rows of a call (default: %(default)s)"
@@ -150,7 +151,7 @@ def _run(arguments: argparse.Namespace) -> None:
         store.load_all()
         for served in store.all():
             together = f"batches of up to {served.source.max_batch}" if served.rows else f"alone: {served.why_alone}"
-            memory = "" if served.most_memory is None else f"; at most {served.most_memory / 2**20:.0f} MB a call"
+            memory = "" if served.most_memory is None else f"; at most {bytes_text(served.most_memory)} a call"
             print(f"{served.source.name}, version {served.source.version}: {together}{memory}", flush=True)
         service = Service(
             store,

@@ -13,7 +13,6 @@ from gluonjit.files.array_names import shown
 from gluonjit.gluon import SymbolBlock
 from gluonjit.ir.batch_rows import independent_rows
 from gluonjit.ir.dims import Dim, at, hinted
-from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.sizes import sizes_of
 from gluonjit.ir.types import F32, IRError, TensorType
 from gluonjit.language.modes import predict_mode
@@ -25,6 +24,7 @@ from gluonjit.runtime.threads import set_num_threads
 from gluonjit.symbol import Symbol
 from gluonjit.symbol import var as symbol_var
 from gluonjit.tools.cli.files import FileModel, is_onnx, is_symbol
+from gluonjit.tools.cli.inputs import no_input
 from gluonjit.tools.cli.loading import is_python, load_block
 from gluonjit.tools.serving.described import Described
 from gluonjit.trace import flatten, trace
@@ -49,7 +49,10 @@ def open_block(files: Sequence[str], declared: Mapping[str, TensorType], threads
             f"{files[0]}: a model is a graph (model-symbol.json, model.onnx), a library (.so) or FILE.py:NAME"
         )
     if not declared:
-        raise MXNetError(f"{files[0]}: say what it is called with, in order: inputs={{'data': 'batchx3x224x224'}}")
+        raise MXNetError(
+            f"{files[0]}: say what it is called with, in order: --input data=batchx3x224x224 on the command line, "
+            "inputs={'data': 'batchx3x224x224'} in Python"
+        )
     inputs = tuple(_described(name, t) for name, t in declared.items())
     return BlockModel(load_block(files[0]), inputs, None, None)
 
@@ -63,8 +66,7 @@ def _from_graph(files: Sequence[str], declared: Mapping[str, TensorType]) -> Blo
     graph = model.symbol
     for name in declared:
         if name not in model.inputs:
-            listed = shown(", ".join(model.inputs)) or "none"
-            raise MXNetError(f"the graph has no input {name!r}{did_you_mean(name, model.inputs)}; it has {listed}")
+            raise MXNetError(no_input(name, model.inputs))
     lacking = [name for name in model.inputs if name not in declared and name.endswith(LEARNED)]
     if lacking and not is_onnx(files[0]):
         raise MXNetError(f"{files[1]} lacks {shown(', '.join(lacking[:5]))}{', ...' if len(lacking) > 5 else ''}")

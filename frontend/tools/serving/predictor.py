@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -80,6 +80,8 @@ class Predictor:
                 raise MXNetError(f"there is no file {path}")
         if len(self.files) == 2 and not self.files[0].endswith(".json"):
             raise ValueError(f"{self.files[1]}: a parameters' file is for a graph in a file, model-symbol.json")
+        if self.declared and self.files[0].endswith(".json"):
+            _check_names(self.files[0], self.declared)
         self._lock = forks.renewed()
         self._model: Model | None = None
 
@@ -145,7 +147,9 @@ class Predictor:
         first = self.files[0]
         if first.endswith(".so"):
             if self.declared:
-                raise ValueError(f"{first} has the shapes of its inputs itself: leave out inputs=")
+                raise ValueError(
+                    f"{first} has the shapes of its inputs itself: leave out inputs= (on the command line, --input)"
+                )
             return LibraryModel(first, self.threads)
         from gluonjit.tools.serving.block_model import open_block
 
@@ -188,6 +192,18 @@ def _file_of(reference: str) -> str:
     """The file of `FILE.py:NAME`."""
     file, colon, _ = reference.rpartition(":")
     return file if colon and file.endswith(".py") else reference
+
+
+def _check_names(graph: str, names: Iterable[str]) -> None:
+    """ValueError for what is no variable of the graph in a file."""
+    from gluonjit.symbol.json_reader import summary
+
+    known = summary(graph).variables
+    for name in names:
+        if name not in known:
+            learned = ("_weight", "_bias", "_gamma", "_beta", "_mean", "_var")
+            inputs = [x for x in known if not x.endswith(learned)]
+            raise ValueError(f"the graph has no input {name!r}{did_you_mean(name, inputs)}")
 
 
 def _declared(name: str, shape: str) -> TensorType:

@@ -62,7 +62,13 @@ class Served:
         """MXNetError for what cannot be served, and all that opening may raise. Compiles and runs the model once."""
         self.source = source
         with self._files() as files:
-            self._open(files, options)
+            try:
+                self._open(files, options)
+            except (MXNetError, ValueError) as e:  # it speaks of the copies
+                said = str(e)
+                for copy, file in zip(files, source.files):
+                    said = said.replace(copy, file)
+                raise MXNetError(said) from e
         rows = self.rows
         why = "as configured" if source.batching is False else self.predictor.model.why_rows_mix
         self.why_alone = "" if rows else why
