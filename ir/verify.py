@@ -3,6 +3,7 @@
 * Every value is defined once, and before it is used; a region sees only its own inputs.
 * Declared types are those that inference gives; regions fit their op.
 * A state that is updated is an input, at most once, by a value of its type.
+* What passes have noted of the graph is possible: `params` are places of inputs, bytes are not negative.
 * The level (`ir.graph.LEVELS`): operators of a front end only at `traced`; from `legal` on, the operands of
   elementwise primitives have equal shapes; ops with regions from `fused` on; `planned` adds what
   `ir/verify_memory.py` says.
@@ -14,6 +15,7 @@ from typing import NoReturn
 from weakref import WeakSet
 
 from gluonjit.ir import opdef
+from gluonjit.ir.dims import Dim
 from gluonjit.ir.graph import LEVELS, Graph, Op, Value
 from gluonjit.ir.printer import Names, print_op
 from gluonjit.ir.types import IRError
@@ -36,6 +38,7 @@ def verify(graph: Graph) -> None:
         if v.offset is not None:
             _fail(graph, None, f"input %{v.name} cannot have a place in the arena")
         defined.add(v)
+    _verify_notes(graph)
     definitions: dict[str, opdef.OpDef] = {}
     for op in graph.ops:
         definition = definitions.get(op.name)
@@ -44,6 +47,8 @@ def verify(graph: Graph) -> None:
         for v in op.operands:
             if v not in defined:
                 _fail(graph, op, _undefined(graph, v))
+        if not _is_size(op.attrs.get(".scratch", 0)):
+            _fail(graph, op, ".scratch must be a number of bytes")
         for region in op.regions:
             _verify_region(graph, op, region, level)
         _verify_types(graph, op, definition)
@@ -62,6 +67,27 @@ def verify(graph: Graph) -> None:
 
 _LEGAL = LEVELS.index("legal")
 _FUSED = LEVELS.index("fused")
+
+
+_SIZES = ("arena", "arena_sum", "scratch")
+"""Attributes of graphs that are numbers of bytes."""
+
+
+def _verify_notes(graph: Graph) -> None:
+    params = graph.attrs.get("params", ())
+    if (
+        not isinstance(params, tuple)
+        or not all(type(k) is int and 0 <= k < len(graph.inputs) for k in params)
+        or len(set(params)) < len(params)
+    ):
+        _fail(graph, None, f"params = {params!r} must be a tuple of different places among {len(graph.inputs)} inputs")
+    for key in _SIZES:
+        if not _is_size(graph.attrs.get(key, 0)):
+            _fail(graph, None, f"{key} = {graph.attrs[key]!r} must be a number of bytes")
+
+
+def _is_size(n: object) -> bool:
+    return isinstance(n, Dim) or (type(n) is int and 0 <= n < 2**63)
 
 
 def _definition(graph: Graph, op: Op, level: int) -> opdef.OpDef:

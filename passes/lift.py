@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gluonjit.ir.graph import Builder, Graph, Op, Rewriter, Value, copy_ops, reemit
+from gluonjit.ir.types import IRError
 
 
 def captured_inputs(op: Op) -> list[range]:
     """For each region of a loop or branch, which of its inputs are captured operands (always the last ones)."""
     if op.name == "branch":
         return [range(len(region.inputs)) for region in op.regions]
+    if op.name != "loop":
+        raise IRError(f"{op.name} has no captured inputs: `expand` and `differentiate` come before this pass")
     varying = op.attrs["carried"] + op.attrs["scanned"]
     first = [1 + varying, 1 + op.attrs["carried"]]
     return [range(start, len(region.inputs)) for start, region in zip(first, op.regions)]

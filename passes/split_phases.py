@@ -31,6 +31,10 @@ class _Phase(NamedTuple):
     dilation: int
 
 
+_MOST_PHASES = 256
+"""Beyond these, most of the result is zeros, and the graph would be longer than what it saves."""
+
+
 @register_pass("split-phases")
 def split_phases(graph: Graph) -> Graph:
     """Replaces convolutions of dilated inputs, without strides, by a convolution for each phase of the result."""
@@ -39,6 +43,8 @@ def split_phases(graph: Graph) -> Graph:
         attrs = op.attrs
         dilated = [k for k, n in enumerate(attrs["input_dilation"]) if n > 1] if op.name == "conv" else []
         if not dilated or any(attrs["stride"][k] > 1 for k in dilated) or 0 in op.result.shape:
+            return None
+        if math.prod(attrs["input_dilation"][k] for k in dilated) > _MOST_PHASES:
             return None
         return [_interleaved(b, operands, attrs, op.result)]
 

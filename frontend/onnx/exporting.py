@@ -225,9 +225,13 @@ def _model(graph: Symbol, arrays: Mapping[str, np.ndarray], types: Mapping[str, 
 
 
 def finish(w: Writer, inputs: Any, names: Sequence[str], results: Any, optional: Any = ()) -> Any:
-    """The ModelProto: without nodes and arrays that no output needs, outputs called `names`."""
+    """The ModelProto: without nodes and arrays that no output needs, outputs called `names`, if these are not taken."""
     onnx = require_onnx()
+    taken = {*(given[0] for given in inputs), *w.arrays}
     for record_name, name in zip((made for made, _ in results), names):
+        while name in taken:  # the output is an input, a parameter, or an output for the second time
+            name += "_output"
+        taken.add(name)
         w.renamed[record_name] = name
     needed = {made for made, _ in results}
     kept = []

@@ -404,7 +404,8 @@ class Importer:
             if value.sizes is not None and value.array is None:
                 value.source = self._written_sizes(value)
             else:
-                assert value.array is not None
+                if value.array is None:
+                    raise Untranslated("a value that is no tensor is returned, or read as one")
                 name = self._free(value.name or f"{self._stem}_constant")
                 self.args[name] = value.array
                 value.source = symbols.var(name, shape=value.array.shape or None, dtype=value.array.dtype)
@@ -530,12 +531,14 @@ class Importer:
                         size if product.array is not None and factor == 1 else self.op("broadcast_mul", product, size)
                     )
                 total = product if total is None else self.op("broadcast_add", total, product)
-            assert total is not None
+            if total is None:
+                raise Untranslated("a size of no terms")
             self._extents[n] = total
         return self._extents[n]
 
     def _written_sizes(self, value: Val) -> Symbol:
-        assert value.sizes is not None
+        if value.sizes is None or not value.sizes.size:
+            return self.symbol(self.constant(np.zeros(0, np.int64)))
         parts = [self.extent(n) for n in value.sizes.reshape(-1)]
         whole = self.op("Concat", *parts, dim=0) if len(parts) > 1 else parts[0]
         if value.rank != 1:

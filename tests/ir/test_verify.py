@@ -306,3 +306,21 @@ def test_a_result_returned_twice_needs_two_buffers():
 def test_inputs_have_no_offset():
     graph = small()
     wrong(replace(graph, inputs=(replace(graph.inputs[0], offset=0),), ops=()), "cannot have a place in the arena")
+
+
+@pytest.mark.parametrize(
+    "notes",
+    [{"params": x} for x in ((0.5,), 0, "x", (-1,), (1,), (10**30,), (True,), (0, 0), ("x",))]
+    + [{key: x} for key in ("arena", "arena_sum", "scratch") for x in (-1, 0.5, "x", (1,), 2**63, True)],
+)
+def test_notes_of_passes(notes):
+    """Texts may have any: passes take `params` for places of inputs, and add up bytes."""
+    ((key, _),) = notes.items()
+    wrong(small("legal").with_attrs(**notes), key)
+
+
+def test_workspaces_have_sizes():
+    graph = small("fused")
+    for size in (-1, "x", (1, 2), 0.5):
+        wrong(with_op(graph, 0, attrs={**graph.ops[0].attrs, ".scratch": size}), ".scratch")
+    verify(with_op(graph, 0, attrs={**graph.ops[0].attrs, ".scratch": 64}))

@@ -321,3 +321,16 @@ def test_without_the_package():
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert found == 'ONNX files need the package onnx: pip install "gluonjit[onnx]"\n'
+
+
+def test_inputs_and_outputs_that_are_returned(tmp_path):
+    """ONNX wants another name for each: an input that is an output, and an output for the second time."""
+    x = mx.sym.var("x")
+    y = mx.sym.relu(x, name="y")
+    file = mx.onnx.export_model(mx.sym.Group([x, y, y]), {}, [(2, 3)], np.float32, str(tmp_path / "net.onnx"))
+    symbol, _, _ = mx.onnx.import_model(file)
+    assert [y.name for y in onnx.load(file).graph.output] == ["x_output", "y_output", "y_output_output"]
+    given = mx.nd.array([[-1, 0, 1], [2, -3, 4]])
+    found = symbol.eval(x=given)
+    for got, expected in zip(found, [given, given.relu(), given.relu()], strict=True):
+        np.testing.assert_array_equal(got.asnumpy(), expected.asnumpy())

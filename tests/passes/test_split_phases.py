@@ -52,3 +52,13 @@ def test_random_convolutions(seed):
             convs = [op.attrs for op in after.ops if op.name == "conv"]
             assert all(n == 1 or s > 1 for a in convs for n, s in zip(a["input_dilation"], a["stride"]))
     assert split > 10
+
+
+def test_more_phases_than_a_graph_can_hold():
+    """A text may say any dilation: there is a convolution for each of its steps."""
+    b = Builder("g")
+    x, w = b.input("x", TensorType(F64, (1, 1, 4, 4))), b.input("w", TensorType(F64, (1, 1, 3, 3)))
+    one = (1, 1)
+    y = b.conv(x, w, stride=one, low=one, high=one, dilation=one, input_dilation=(1, 1000000))
+    graph = b.build([y])
+    assert run_passes(graph, "split-phases") is graph
