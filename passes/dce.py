@@ -32,5 +32,10 @@ def dce(graph: Graph) -> Graph:
 
 
 def is_pure(op: Op) -> bool:
-    """Whether the op may be dropped, merged and computed beforehand: neither it nor its regions draw random numbers."""
+    """Whether the op may be dropped and computed beforehand: neither it nor its regions draw random numbers."""
     return op.definition.pure and all(is_pure(inner) for region in op.regions for inner in region.ops)
+
+
+def changes_late(op: Op) -> bool:
+    """Whether the gradient of the op changes states, be it of an op in its regions: each such op does so once."""
+    return bool(op.attrs.get("late")) or any(changes_late(inner) for region in op.regions for inner in region.ops)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from gluonjit.ir.graph import Builder, Graph, Loc, Op, Value, copy_ops, reemit
 from gluonjit.ir.opdef import NO_GRADIENT, Primitive
 from gluonjit.ir.types import BOOL, IRError
-from gluonjit.passes.differentiate_control import branch_forward, loop_forward, without_rules, zeros
+from gluonjit.passes.differentiate_control import branch_forward, loop_forward, needed, without_rules, zeros
 from gluonjit.passes.manager import register_pass
 
 Cotangents = Sequence["Value | None"]
@@ -60,7 +60,7 @@ def differentiate(
     heads = _numbers("heads", heads, graph.outputs)
     b = Builder(graph.name, "expanded")
     env = {v: b.input(v.name, v.type) for v in graph.inputs}
-    sweep = _Sweep(b, [env[graph.inputs[k]] for k in wrt], keep_rules)
+    sweep = _Sweep(b, [env[graph.inputs[k]] for k in wrt], keep_rules, needed(graph, heads))
     sweep.forward(graph.ops, env)
     given = [b.input(f"d_{graph.outputs[k].name or k}", graph.outputs[k].type) for k in heads]
     b.loc = None
@@ -100,8 +100,9 @@ def joint(graph: Graph, wrt: Sequence[int], heads: Sequence[int], keep_rules: bo
 class _Sweep:
     """Emits ops forward while it notes how to go back."""
 
-    def __init__(self, b: Builder, wrt: Sequence[Value], keep_rules: bool) -> None:
-        self.b = b
+    def __init__(self, b: Builder, wrt: Sequence[Value], keep_rules: bool, needed: set[Value]) -> None:
+        """`needed`: the values of the given graph that its heads depend on."""
+        self.b, self.needed = b, needed
         self.joint = partial(joint, keep_rules=keep_rules)
         self.wrt = wrt
         self.active: set[Value] = set(wrt)
@@ -131,7 +132,8 @@ class _Sweep:
         if not any(depends) or definition.vjp is NO_GRADIENT:
             return reemit(b, op, operands)
         if op.name == "loop":
-            results, pull, active = loop_forward(b, op, operands, depends, self.joint, self.late)
+            used = [r in self.needed for r in op.results]
+            results, pull, active = loop_forward(b, op, operands, depends, used, self.joint, self.late)
         elif op.name == "branch":
             results, pull, active = branch_forward(b, op, operands, depends, self.joint, self.late)
         else:
@@ -160,8 +162,11 @@ class _Sweep:
         else:
             inputs = [_constant(b, v, op) if k in op.attrs["fixed"] else v for k, v in enumerate(operands)]
             env = dict(zip(body.inputs, inputs, strict=True))
+            self.needed |= needed(body, range(len(body.outputs)))
             self.forward(body.ops, env)
             results = tuple(env[v] for v in body.outputs)
+        if op.attrs["late"] and active:  # before the rule, which is followed first and reads the states as they were
+            self.steps.append(Step((), tuple(results), lambda g: self._change_states(op, body, operands, env), op))
         if refuses and active:
 
             def refuse(g: Cotangents) -> Cotangents:
@@ -170,10 +175,12 @@ class _Sweep:
             self._note(op, operands, results, refuse, [True] * len(results))
         elif rules and any(operands[k] in self.active for k in op.attrs["to"]):
             rule, receivers = rules[0], op.attrs["to"]
+            states = {k for k, _ in op.attrs["late"]}
 
             def pull(g: Cotangents) -> Cotangents:
                 given = [x if x is not None else zeros(b, r.type) for x, r in zip(g, results, strict=True)]
-                values = dict(zip(rule.inputs, [*operands, *results, *given], strict=True))
+                now = [self.late.get(v, v) if k in states else v for k, v in enumerate(operands)]
+                values = dict(zip(rule.inputs, [*now, *results, *given], strict=True))
                 copy_ops(b, rule.ops, values)
                 found: list[Value | None] = [None] * len(operands)
                 for k, v in zip(receivers, rule.outputs, strict=True):
@@ -181,8 +188,6 @@ class _Sweep:
                 return found
 
             self._note(op, operands, results, pull, [True] * len(results))
-        if op.attrs["late"] and active:
-            self.steps.append(Step((), tuple(results), lambda g: self._change_states(op, body, operands, env), op))
         return results
 
     def _change_states(self, op: Op, body: Graph, operands: Sequence[Value], env: dict[Value, Value]) -> Cotangents:

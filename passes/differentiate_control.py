@@ -36,6 +36,15 @@ def depends(graph: Graph, active: Sequence[bool]) -> list[bool]:
     return [v in reached for v in graph.outputs]
 
 
+def needed(graph: Graph, heads: Sequence[int]) -> set[Value]:
+    """The values that these outputs depend on."""
+    found = {graph.outputs[k] for k in heads}
+    for op in reversed(graph.ops):
+        if any(r in found for r in op.results):
+            found.update(op.operands)
+    return found
+
+
 def zeros(b: Builder, type: TensorType) -> Value:
     """Zeros of this type."""
     zero = b.constant(0, type.dtype)
@@ -88,10 +97,10 @@ def branch_forward(
     captured = operands[1:]
     wrt = [k for k, is_active in enumerate(active[1:]) if is_active]
     reached = [any(pair) for pair in zip(*(depends(region, active[1:]) for region in op.regions))]
-    heads = [k for k, is_reached in enumerate(reached) if is_reached]
 
     def pull(g: Cotangents) -> Cotangents:
-        given = [g[k] if g[k] is not None else zeros(b, results[k].type) for k in heads]
+        heads = [k for k, is_reached in enumerate(reached) if is_reached and g[k] is not None]
+        given = [g[k] for k in heads]
         joints = [joint(region, wrt, heads) for region in op.regions]
         states = sorted({graph.inputs.index(state) for graph in joints for state, _ in graph.updates})
         newest = [late.get(v, v) if k in states else v for k, v in enumerate(captured)]
@@ -117,10 +126,17 @@ def _gradients_only(graph: Graph, states: Sequence[int]) -> Graph:
 
 
 def loop_forward(
-    b: Builder, op: Op, operands: Sequence[Value], active: Sequence[bool], joint: Joint, late: dict[Value, Value]
+    b: Builder,
+    op: Op,
+    operands: Sequence[Value],
+    active: Sequence[bool],
+    used: Sequence[bool],
+    joint: Joint,
+    late: dict[Value, Value],
 ) -> Forward:
-    """`late` has the newest values of states that change when the gradient is computed."""
-    return _Loop(b, op, operands, active, joint, late).forward()
+    """`used`: which results the heads depend on; `late` has the newest values of states that change when the gradient
+    is computed."""
+    return _Loop(b, op, operands, active, used, joint, late).forward()
 
 
 _MOST_ROWS = 1 << 16
@@ -147,6 +163,7 @@ class _Loop:
         op: Op,
         operands: Sequence[Value],
         active: Sequence[bool],
+        used: Sequence[bool],
         joint: Joint,
         late: dict[Value, Value],
     ) -> None:
@@ -164,7 +181,14 @@ class _Loop:
                 break
             state = wider
         self.active_inputs = [False, *state, *rest]
-        self.active_outputs = [*state, *reached[self.carried :]]
+        needs = list(used)
+        while True:  # what the next iteration needs is needed of this one
+            read = needed(self.body, [k for k, is_needed in enumerate(needs) if is_needed])
+            wider = [n or v in read for n, v in zip(needs, self.body.inputs[1 : 1 + self.carried])]
+            if wider == needs[: self.carried]:
+                break
+            needs[: self.carried] = wider
+        self.active_outputs = [a and n for a, n in zip([*state, *reached[self.carried :]], needs)]
         wrt = [k for k, is_active in enumerate(self.active_inputs) if is_active]
         heads = [k for k, is_active in enumerate(self.active_outputs) if is_active]
         self.halves = divide(joint(self.body, wrt, heads), recompute=self.conditional and self.trip > _MOST_ROWS)

@@ -127,6 +127,15 @@ def _states_behind_constants(graph: Graph) -> list[Op]:
     return [op for op in late if op.attrs.get(".training", training)]
 
 
+def _free(op: Op) -> list[int]:
+    """The numbers of the operands that are no states: those must stay the inputs that they are, to get new values."""
+    definition, attrs = op.definition, {k: v for k, v in op.attrs.items() if not k.startswith(".")}
+    if not isinstance(definition, Operator):
+        return [*range(len(op.operands))]
+    states = definition.aux_names(attrs)
+    return [k for k, name in enumerate(definition.input_names(attrs)) if name not in states]
+
+
 class Tokens(NamedTuple):
     """A graph with tokens. `inputs`: the number of the token of each input that has one; `outputs` likewise."""
 
@@ -190,7 +199,10 @@ class _Writer:
         if op in self.layers:
             number, token = self.layers[op], token or self._none()
             if _ignores_cotangents(op, bool(op.attrs.get(".training", self.b.training))):
-                *operands, token = _gate(self.b, operands, token, op, number)
+                free = _free(op)
+                *gated, token = _gate(self.b, [operands[k] for k in free], token, op, number)
+                new = dict(zip(free, gated))
+                operands = [new.get(k, v) for k, v in enumerate(operands)]
             result, *others = reemit(self.b, op, operands)
             result, token = _gate(self.b, [result], token, op, number, stops=False)
             return [result, *others], [token] * (1 + len(others))

@@ -8,7 +8,7 @@ from typing import Any
 from gluonjit.ir.types import dtype_of
 from gluonjit.operators.attributes import boolean, enum, number
 from gluonjit.operators.registry import operator
-from gluonjit.operators.support import Shapes, first_from_output, merge, require_same_shape, widened
+from gluonjit.operators.support import Shapes, first_from_output, merge, parameters, require_same_shape, widened
 
 
 def _multiplied(b: Any, g: Any, y: Any, x: Any, *, scalar: float, is_int: bool) -> tuple[Any]:
@@ -81,6 +81,7 @@ def _new_activity(b: Any, y: Any, x: Any, *, momentum: float, **_attrs: Any) -> 
         "penalty": number(0.001, doc="what the penalty is multiplied by"),
         "momentum": number(0.9, doc="the share of the old mean in the new one"),
     },
+    complete=parameters(lambda attrs, data: [data[1:2] if len(data) > 1 else None]),
     infer_inputs=first_from_output,
     initializers={"moving_avg": '["zero", {}]'},
 )
