@@ -71,19 +71,19 @@ class KVStore:
 
     def push(self, key: Any, value: Any, priority: int = 0) -> None:
         """Sums the values of each key; it replaces the stored value, or goes to the updater if there is one."""
-        pairs = self._over_processes([(k, self._get(k), self._sum(k, v)) for k, v in self._grouped(key, value)])
-        if self._updater is None:
-            for k, stored, new in pairs:
-                if stored.stype == new.stype:
-                    stored[:] = new
-                else:
-                    self._stored[k] = new.copy()
-        elif isinstance(self._updater, Updater):
-            if pairs:
-                keys, weights, grads = (list(part) for part in zip(*pairs))
-                self._updater(keys, grads, weights)
-        else:
-            with Uninterrupted():
+        with Uninterrupted():
+            pairs = self._over_processes([(k, self._get(k), self._sum(k, v)) for k, v in self._grouped(key, value)])
+            if self._updater is None:
+                for k, stored, new in pairs:
+                    if stored.stype == new.stype:
+                        stored[:] = new
+                    else:
+                        self._stored[k] = new.copy()
+            elif isinstance(self._updater, Updater):
+                if pairs:
+                    keys, weights, grads = (list(part) for part in zip(*pairs))
+                    self._updater(keys, grads, weights)
+            else:
                 for k, stored, new in pairs:
                     self._updater(k, new, stored)
 

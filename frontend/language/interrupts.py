@@ -2,54 +2,168 @@
 
 from __future__ import annotations
 
-import signal
+import _signal  # type: ignore[import-not-found]  # what `signal` wraps in functions that look for enums, 10 µs each
 import sys
 import threading
 from types import FrameType
 from typing import Any
 
 
+def _is_main() -> bool:
+    """Whether this is the thread that Python handles signals in."""
+    return threading.get_ident() == threading.main_thread().ident
+
+
+def _handler() -> Any:
+    """The handler of Ctrl-C (SIGINT), if it may run in this thread."""
+    if not _is_main():
+        return None
+    handler = _signal.getsignal(_signal.SIGINT)
+    return handler if callable(handler) else None
+
+
 class Uninterrupted:
     """A context in which Ctrl-C (SIGINT) waits: its handler runs at the end. May be nested.
 
-    Does nothing in threads other than the main one, as Python handles signals in that alone, and where SIGINT has no
-    handler in Python. Other signals are handled at once. If a handler of theirs raises an error just while the context
-    is entered or left, it may stay behind; the next Ctrl-C notices that the caller is gone, and does not wait.
+    Does nothing in threads other than the main one, and where SIGINT has no handler in Python. Other signals are
+    handled at once. If a handler of theirs raises an error just while the context is entered or left, it may stay
+    behind; the next Ctrl-C notices that the caller is gone, and does not wait.
     """
 
     __slots__ = ("_arrived", "_caller", "_handler")
 
     def __enter__(self) -> None:
-        self._arrived: list[tuple[int, FrameType | None]] = []
-        self._handler: Any = None
+        self._arrived: list[int] = []
         self._caller: FrameType | None = None
-        if threading.current_thread() is not threading.main_thread():
-            return
-        handler = signal.getsignal(signal.SIGINT)
-        if callable(handler):
-            self._handler, self._caller = handler, sys._getframe(1)
-            signal.signal(signal.SIGINT, self._wait)
+        self._handler = handler = _handler()
+        if handler is not None:
+            self._caller = sys._getframe(1)
+            _signal.signal(_signal.SIGINT, self._wait)
 
     def __exit__(self, *error: object) -> None:
         if self._handler is not None:
-            signal.signal(signal.SIGINT, self._handler)
+            _signal.signal(_signal.SIGINT, self._handler)
             self._caller = None
             if self._arrived:
-                self._handler(*self._arrived[0])
+                # Not the frame where it arrived: that may have ended, and then it no longer tells who called it.
+                self._handler(self._arrived[0], sys._getframe(1))
 
     def _wait(self, number: int, frame: FrameType | None) -> None:
         running = frame
         while running is not None and running is not self._caller:
             running = running.f_back
         if running is not None:
-            self._arrived.append((number, frame))
+            self._arrived.append(number)
         else:
-            signal.signal(signal.SIGINT, self._handler)
+            _signal.signal(_signal.SIGINT, self._handler)
             self._caller = None
             self._handler(number, frame)
 
 
+class Whole:
+    """A context whose `_set` and `_restore` Ctrl-C does not tear apart, nor keeps from being called. It may come in
+    between, as anywhere.
+
+    Python looks for signals at the first instruction of `__exit__`, too, where no `try` could undo anything. So from
+    `__enter__` on the handler is a `_Guard`, which lets a signal wait that comes there.
+    """
+
+    __slots__ = ("_guards",)
+
+    def __init__(self) -> None:
+        self._guards: list[_Guard | None] = []
+
+    def _set(self) -> None:
+        raise NotImplementedError
+
+    def _restore(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> None:
+        while True:
+            self._guards.append(_Guard.put_up())
+            try:
+                self._set()
+            except BaseException:
+                self._leave(False)
+                raise
+            if not _waiting or not _is_main():
+                return
+            self._leave(True)
+            _deliver()
+
+    def __exit__(self, *error: object) -> None:
+        self._leave(True)
+        if _waiting and _is_main():
+            _deliver()
+
+    def _leave(self, restore: bool) -> None:
+        if restore:
+            self._restore()
+        guard = self._guards.pop()
+        if guard is not None:
+            guard.take_down()
+
+
+_waiting: list[int] = []
+"""The signals that came while a `Whole` was entered or left."""
+_DEEP = 12
+"""So many calls `_set` and `_restore` may be deep."""
+_WHOLE = (Whole.__enter__.__code__, Whole.__exit__.__code__)
+
+
+class _Guard:
+    """A handler of SIGINT, put before the program's own."""
+
+    __slots__ = ("handler",)
+
+    def __init__(self, handler: Any) -> None:
+        self.handler = handler
+
+    @staticmethod
+    def put_up() -> _Guard | None:
+        """A new one; None if there is one already, or no handler."""
+        handler = _handler()
+        if handler is None or _guard_of(handler) is not None:
+            return None
+        guard = _Guard(handler)
+        _signal.signal(_signal.SIGINT, guard.judge)
+        return guard
+
+    def take_down(self) -> None:
+        if _guard_of(_handler()) is self:
+            _signal.signal(_signal.SIGINT, self.handler)
+
+    def judge(self, number: int, frame: FrameType | None) -> None:
+        running = frame
+        for _ in range(_DEEP):
+            if running is None:
+                break
+            if running.f_code in _WHOLE:
+                _waiting.append(number)
+                return
+            running = running.f_back
+        self.handler(number, frame)
+
+
+def _guard_of(handler: Any) -> _Guard | None:
+    guard = getattr(handler, "__self__", None)
+    return guard if guard.__class__ is _Guard else None
+
+
+def _deliver() -> None:
+    """Has the signals handled that waited, as if they came where the context is."""
+    number = _waiting[0]
+    _waiting.clear()
+    handler = _handler()
+    guard = _guard_of(handler)
+    if handler is not None:
+        (handler if guard is None else guard.handler)(number, sys._getframe(2))
+
+
 def arrived() -> bool:
     """Whether Ctrl-C waits for the end of an `Uninterrupted`: for what may last forever."""
-    context = getattr(signal.getsignal(signal.SIGINT), "__self__", None)
+    handler = _signal.getsignal(_signal.SIGINT)
+    guard = _guard_of(handler)
+    context = getattr(handler if guard is None else guard.handler, "__self__", None)
     return isinstance(context, Uninterrupted) and bool(context._arrived)

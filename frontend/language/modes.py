@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
 
+from gluonjit.language.interrupts import Whole
 from gluonjit.language.running import running
 from gluonjit.runtime import mode
 
@@ -58,17 +58,20 @@ def set_recording(is_recording: bool) -> bool:
     return before
 
 
-class Scope:
+class Scope(Whole):
     """A context that sets the modes that are not None, and restores all on exit.
 
     Restoring what has not changed would tell a running trace of a mode that its program has nothing to do with.
     """
 
+    __slots__ = ("_before", "_inside")
+
     def __init__(self, recording: bool | None, training: bool | None) -> None:
+        super().__init__()
         self._inside = recording, training
         self._before: list[tuple[bool, bool]] = []
 
-    def __enter__(self) -> None:
+    def _set(self) -> None:
         self._before.append((modes.recording, modes.training))
         recording, training = self._inside
         if recording is not None:
@@ -76,7 +79,7 @@ class Scope:
         if training is not None:
             set_training(training)
 
-    def __exit__(self, *exception: Any) -> None:
+    def _restore(self) -> None:
         recording, training = self._before.pop()
         if recording != modes.recording or self._inside[0] is not None:
             set_recording(recording)

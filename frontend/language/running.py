@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any, NoReturn, Protocol, TypeVar, cast
 
 from gluonjit.language import late
+from gluonjit.language.interrupts import Whole
 from gluonjit.runtime import mode
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -95,26 +95,34 @@ def current_trace() -> Tracer | None:
     return running.trace
 
 
-@contextmanager
-def tracing(trace: Tracer) -> Iterator[None]:
+class _Setting(Whole):
+    """Sets this thread's running trace."""
+
+    __slots__ = ("_before", "_trace")
+
+    def __init__(self, trace: Tracer | None) -> None:
+        super().__init__()
+        self._trace = trace
+
+    def _set(self) -> None:
+        self._before, running.trace = running.trace, self._trace
+        if self._trace is not None:
+            mode.change(1)
+
+    def _restore(self) -> None:
+        if self._trace is not None:
+            mode.change(-1)
+        running.trace = self._before
+
+
+def tracing(trace: Tracer) -> Whole:
     """A context in which `trace` is this thread's running trace."""
-    before, running.trace = running.trace, trace
-    mode.change(1)
-    try:
-        yield
-    finally:
-        mode.change(-1)
-        running.trace = before
+    return _Setting(trace)
 
 
-@contextmanager
-def no_trace() -> Iterator[None]:
+def no_trace() -> Whole:
     """A context in which functions compute at once, though a trace runs in this thread."""
-    before, running.trace = running.trace, None
-    try:
-        yield
-    finally:
-        running.trace = before
+    return _Setting(None)
 
 
 def recorded(method: Method) -> Method:

@@ -17,6 +17,7 @@ from gluonjit.kvstore import DistributedStore
 from gluonjit.kvstore import create as create_store
 from gluonjit.language import late
 from gluonjit.language import mxnet_names as _mxnet_names
+from gluonjit.language.interrupts import Uninterrupted
 from gluonjit.model import load_checkpoint
 from gluonjit.module.base_module import BaseModule, Params, Shapes, check_described, check_input_names, described
 from gluonjit.ndarray import NDArray
@@ -548,14 +549,15 @@ class Module(BaseModule):
         if wanted:
             keys, names = [k for k, _ in wanted], [name for _, name in wanted]
             grads = [self._grads[name] for name in names]
-            if self._store is not None:
-                for name, grad in zip(names, grads):
-                    if name not in self._sums:
-                        self._sums[name] = grad.copy()
-                sums = [self._sums[name] for name in names]
-                self._store.pushpull(names, grads, out=sums)
-                grads = sums
-            updater(keys, grads, [self._arrays[name] for name in names])
+            with Uninterrupted():
+                if self._store is not None:
+                    for name, grad in zip(names, grads):
+                        if name not in self._sums:
+                            self._sums[name] = grad.copy()
+                    sums = [self._sums[name] for name in names]
+                    self._store.pushpull(names, grads, out=sums)
+                    grads = sums
+                updater(keys, grads, [self._arrays[name] for name in names])
 
     def save_optimizer_states(self, fname: Any) -> None:
         """Writes the optimizer's states to a file."""

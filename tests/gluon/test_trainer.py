@@ -2,6 +2,7 @@
 
 import hashlib
 import signal
+import sys
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from gluonjit.contrib.amp.loss_scaler import LossScaler
 from gluonjit.gluon import utils
 from gluonjit.language.interrupts import Uninterrupted
 from gluonjit.ndarray import NDArray
+from gluonjit.runtime.mode import MODE
 from support import optimizer_cases
 
 
@@ -329,6 +331,69 @@ def test_ctrl_c_does_not_wait_for_a_step_that_is_gone():
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is old
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_ctrl_c_in_a_generator_that_has_ended():
+    """The frame where the signal arrived does not tell any more who called it, when an inner context hands it on."""
+
+    def numbers():
+        signal.raise_signal(signal.SIGINT)
+        yield 1
+
+    done = []
+    with pytest.raises(KeyboardInterrupt), Uninterrupted():
+        with Uninterrupted():
+            done += numbers()
+        done.append(2)
+    assert done == [1, 2]
+
+
+def _nested():
+    with mx.autograd.record():
+        with mx.autograd.pause(train_mode=True):
+            pass
+        with mx.autograd.predict_mode():
+            pass
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_ctrl_c_restores_modes_wherever_it_comes():
+    """At each call and line in turn: also at the first one of `__exit__`, where no `try` could restore anything."""
+    before = sys.gettrace()
+
+    def interrupted_at(n):
+        """Whether there is an n-th place."""
+        left = n
+
+        def follow(frame, event, _):
+            nonlocal left
+            # Not between the lines of the program: there Python looks for signals after calls alone.
+            if event in ("call", "line") and frame.f_code is not _nested.__code__:
+                left -= 1
+                if not left:
+                    signal.raise_signal(signal.SIGINT)
+            return follow
+
+        sys.settrace(follow)
+        try:
+            _nested()
+        finally:
+            sys.settrace(before)
+        return left <= 0
+
+    places = 0
+    while True:
+        places += 1
+        try:
+            if not interrupted_at(places):
+                break
+            pytest.fail("the signal was lost")
+        except KeyboardInterrupt:
+            pass
+        assert not mx.autograd.is_recording() and not mx.autograd.is_training() and not MODE[0]
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert places > 100
 
 
 def test_errors_of_signal_handlers_leave_whole_steps():
