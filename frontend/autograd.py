@@ -71,19 +71,17 @@ def grad(
     retain_graph: bool | None = None,
     create_graph: bool = False,
     train_mode: bool = True,
-) -> Any:
-    """Returns the gradients of `heads` by `variables`, in new arrays, a list if `variables` is one.
+) -> list[Any]:
+    """Returns the gradients of `heads` by `variables`, in new arrays: a list, also for one variable.
 
     With `create_graph` the result can be differentiated in turn; `retain_graph` defaults to it. MXNetError for a
     variable that the heads do not depend on.
     """
-    single = isinstance(variables, NDArray)
-    listed: Sequence[Any] = [variables] if single else list(variables)
+    listed: Sequence[Any] = [variables] if isinstance(variables, NDArray) else list(variables)
     if not listed:
         raise ValueError("variables cannot be an empty list.")
     retain = create_graph if retain_graph is None else retain_graph
-    found = _backward(*_listed(heads, head_grads), retain, train_mode, create_graph, listed)
-    return found[0] if single else found
+    return _backward(*_listed(heads, head_grads), retain, train_mode, create_graph, listed)
 
 
 def get_symbol(x: Any) -> Any:

@@ -76,7 +76,8 @@ class Node:
 
     * `sources`: where each input that gradients flow to comes from.
     * `heads`: the numbers of the results that depend on these inputs.
-    * `masks`: where inputs of type bool come from, by which the gradient is 0.
+    * `masks`: where what else the heads depend on comes from, by which the gradient is 0: inputs of type bool; for a
+      gradient, see `_note_point`.
     * `program`: what ran; its results begin with this node's at number `first`.
     * `reached`: for each head, which of the sources it depends on, by number; None: each on all of them. To the others
       it sends no gradient, not even zeros, as if every operator were a node of its own.
@@ -169,13 +170,19 @@ class Saved(NamedTuple):
         return self.storage is not None and self.storage.version != self.version
 
 
+class Gradient(NamedTuple):
+    """A gradient, and what it runs on: the values that it reads, in its order, and the arrays that its updates are
+    written to."""
+
+    backward: Backward
+    saved: Sequence[Saved]
+    written: Sequence[NDArray]
+
+
 class GraphNode(Node):
-    """A computation whose gradient is a graph.
+    """A computation whose gradient is a graph."""
 
-    `saved` are the values that `backward` reads, in its order; `written` the arrays that its updates are written to.
-    """
-
-    __slots__ = ("again", "announces", "backward", "kept", "saved", "written")
+    __slots__ = ("again", "announces", "gradient", "kept")
 
     def __init__(
         self,
@@ -183,68 +190,66 @@ class GraphNode(Node):
         sources: Sequence[Any],
         heads: Sequence[int],
         results: Sequence[NDArray],
-        backward: Backward,
-        saved: Sequence[Saved],
-        written: Sequence[NDArray],
-        again: Callable[[tuple[int, ...]], tuple[Backward, Sequence[Saved]]] | None = None,
+        gradient: Gradient,
+        again: Callable[[tuple[int, ...]], Gradient] | None = None,
     ) -> None:
         super().__init__(name, sources, heads, results)
-        self.backward = backward
-        self.saved = saved
-        self.written = written
+        self.gradient: Gradient | None = gradient
         self.kept: Sequence[Any] = ()
         self.announces = False
         """Whether the gradients of variables, which `pull` computes, will be stored."""
         self.again = again
         """Gives the gradient from some of the heads that can be recorded, where `saved` holds intermediate values."""
-        for value in saved:
+        for value in gradient.saved:
             if value.origin.__class__ is Variable:
                 value.origin.note_reader(self)
 
     def keep_copies(self, storage: Storage, copies: dict[Any, np.ndarray]) -> None:
         """Keeps copies of those saved values that are in `storage`. `copies` are those that other nodes have made."""
+        if self.gradient is None:
+            return
         saved = []
-        for value in self.saved:
+        for value in self.gradient.saved:
             if value.storage is storage and not value.changed:
                 place = value.array.__array_interface__["data"][0], value.array.shape, value.array.strides
                 if place not in copies:
                     copies[place] = value.array.copy()
                 value = value._replace(array=copies[place], storage=None)
             saved.append(value)
-        self.saved = saved
+        self.gradient = self.gradient._replace(saved=saved)
 
     def release(self) -> None:
         super().release()
-        self.saved, self.written, self.again, self.kept = (), (), None, ()
+        self.gradient, self.again, self.kept = None, None, ()
 
     def pull(
         self, cotangents: Sequence[NDArray], create_graph: bool, given: Collection[int]
     ) -> Sequence[NDArray | None]:
-        backward, saved, heads = self.backward, self.saved, self.heads
+        gradient, heads = self.gradient, self.heads
         if create_graph and self.again is not None:
             cotangents = [g for k, g in zip(heads, cotangents, strict=True) if k in given]
             heads = tuple([k for k in heads if k in given])
-            backward, saved = self.again(heads)
+            gradient = self.again(heads)
+        assert gradient is not None, "released"
         exist = [k in given for k in heads]
-        return self._pulled(backward, saved, cotangents, exist, create_graph, modes.training)
+        return self._pulled(gradient, cotangents, exist, create_graph, modes.training)
 
     def pull_from(self, given: Mapping[int, NDArray]) -> Sequence[NDArray | None] | None:
         if self.again is None:
             return None
         heads = tuple(sorted(given))
-        backward, saved = self.again(heads)
-        return self._pulled(backward, saved, [given[k] for k in heads], [True] * len(heads), False, False)
+        return self._pulled(self.again(heads), [given[k] for k in heads], [True] * len(heads), False, False)
 
     def _pulled(
         self,
-        backward: Backward,
-        saved: Sequence[Saved],
+        gradient: Gradient,
         cotangents: Sequence[NDArray],
         exist: Sequence[bool],
         create_graph: bool,
         updates_states: bool,
     ) -> Sequence[NDArray | None]:
         """`exist`: which of the cotangents are not zeros for lack of one."""
+        backward, saved, written = gradient
         self.check(
             (f"input {place}" if place >= 0 else f"output {-1 - place}", value)
             for place, value in zip(backward.sources, saved)
@@ -255,13 +260,14 @@ class GraphNode(Node):
         cotangents += [NDArray._wrap(np.array(exist[n], np.float32)) for n in backward.told]
         given = [*arrays, *[g._array for g in cotangents]]
         with kept_operators():
-            outputs, updates = backward.computation.run(given, self._announce if self.announces else None)
+            announced = self._announce if self.announces and not backward.additions else None
+            outputs, updates = backward.computation.run(given, announced)
         if modes.anomalies and self.again is not None:  # a block: which operator in it?
             incoming, graph = [g._array for g in cotangents], backward.computation.fitted(given).graph
             anomalies.check_gradient(self.name, self.loc, incoming, outputs, graph, given)
-        if updates_states and self.written:
+        if updates_states and written:
             with Uninterrupted():
-                for target, new in zip(self.written, updates, strict=True):
+                for target, new in zip(written, updates, strict=True):
                     np.copyto(target._array, new)
                     target._wrote()
         if not create_graph:
@@ -279,10 +285,9 @@ class GraphNode(Node):
         return _visited(backward, results)
 
     def _announce(self, gradients: Sequence[np.ndarray], progress: Progress) -> None:
-        if not self.backward.additions:
-            for source, gradient, ready in zip(self.sources, gradients, progress.ready):
-                if source.__class__ is Variable:
-                    announce(source.grad, source.request, gradient, progress, ready)
+        for source, gradient, ready in zip(self.sources, gradients, progress.ready):
+            if source.__class__ is Variable:
+                announce(source.grad, source.request, gradient, progress, ready)
 
     def _gradients(self, backward: Backward, outputs: Sequence[np.ndarray]) -> list[NDArray | None]:
         if not backward.additions:
@@ -363,6 +368,17 @@ class _ConstantNode(Node):
 def is_constant(x: NDArray) -> bool:
     """Whether no gradient flows through `x`, which a recorded computation made."""
     return x._grad_state is None or isinstance(x._grad_state.node, _ConstantNode)
+
+
+class _PointNode(_ConstantNode):
+    """A gradient that is a constant: it depends on the point where it was computed by a derivative of 0."""
+
+    __slots__ = ()
+
+    def __init__(self, name: str, point: Sequence[Any], results: Sequence[NDArray]) -> None:
+        Node.__init__(self, name, (), range(len(results)), results)
+        self.masks = point
+        self.types = []
 
 
 class _RefusingNode(Node):
@@ -468,13 +484,14 @@ def _record(
     if backward.additions:
         kept = [Saved.of(x) for x in values], [Saved.of(x, _number(k, heads)) for k, x in enumerate(results)]
 
-        def again(some: tuple[int, ...]) -> tuple[Backward, Sequence[Saved]]:
+        def again(some: tuple[int, ...]) -> Gradient:
             dense = computation.backward(wrt, some)
-            return dense, [kept[0][place] if place >= 0 else kept[1][-1 - place] for place in dense.sources]
+            read = [kept[0][place] if place >= 0 else kept[1][-1 - place] for place in dense.sources]
+            return Gradient(dense, read, [inputs[k] for k in dense.writes])
 
-    written = [inputs[k] for k in backward.writes]
+    gradient = Gradient(backward, saved(backward), [inputs[k] for k in backward.writes])
     sources = [inputs[k]._grad_state for k in wrt]
-    node = GraphNode(name, sources, heads, results, backward, saved(backward), written, again)
+    node = GraphNode(name, sources, heads, results, gradient, again)
     node.masks = [inputs[k]._grad_state for k in reached if k not in wrt]
     node.reached = computation.reached_from(wrt, heads)
     node.mark(results)
@@ -511,15 +528,16 @@ def note_block(
 
     kept_results = [Saved.of(x, _number(k, heads)) for k, x in enumerate(results)]
 
-    def again(some: tuple[int, ...]) -> tuple[Backward, list[Saved]]:
+    def again(some: tuple[int, ...]) -> Gradient:
         backward = computation.backward(wrt, some)
-        return backward, [saved_inputs[p] if p >= 0 else kept_results[-1 - p] for p in backward.sources]
+        read = [saved_inputs[p] if p >= 0 else kept_results[-1 - p] for p in backward.sources]
+        return Gradient(backward, read, [inputs[k] for k in backward.writes])
 
     backward = forward.backward
-    written = [inputs[k] for k in backward.writes]
+    gradient = Gradient(backward, saved(backward), [inputs[k] for k in backward.writes])
     sources = [inputs[k]._grad_state for k in wrt]
     masks = [x._grad_state for k, x in enumerate(inputs) if x._stand_in.dtype == np.bool_ and tracked(x)]
-    node = GraphNode(name, sources, heads, results, backward, saved(backward), written, again)
+    node = GraphNode(name, sources, heads, results, gradient, again)
     node.kept, node.masks, node.reached = kept, masks, computation.reached_from(wrt, heads)
     node.mark(results)
 
@@ -541,22 +559,23 @@ def backward(
     With `variables`, returns their gradients instead and writes none.
     """
     pending: list[tuple[int, Node]] = []
-    received: dict[Node, dict[int, NDArray]] = {}
-    leaves: dict[Variable, NDArray] = {}
+    received: dict[Node, dict[int, NDArray | None]] = {}
+    leaves: dict[Variable, NDArray | None] = {}
     announces = bool(listeners) and variables is None
 
-    def send(source: Any, g: NDArray) -> None:
+    def send(source: Any, g: NDArray | None) -> None:
+        """None is 0: in whatever form, which is made where nothing else comes."""
         if source.__class__ is Edge:
             node, index = source
             at = received.get(node)
             if at is None:
                 at = received[node] = {}
                 heapq.heappush(pending, (-node.number, node))  # numbers are unique: nodes are never compared
-            at[index] = _sum(at[index], g, create_graph) if index in at else g
+            at[index] = _sum(at.get(index), g, create_graph)
         elif source is not None and source.request != "null":
-            if announces and source not in leaves and g.stype == "default":
+            if announces and source not in leaves and g is not None and g.stype == "default":
                 announce(source.grad, source.request, g._array)
-            leaves[source] = _sum(leaves[source], g, create_graph) if source in leaves else g
+            leaves[source] = _sum(leaves.get(source), g, create_graph)
 
     if not heads:
         raise MXNetError("there is nothing to differentiate: the list of heads is empty")
@@ -576,9 +595,7 @@ def backward(
             raise freed(state.node)
         if g is None:
             g = NDArray._wrap(np.ones(head.shape, head._stand_in.dtype))
-        elif g.shape != head.shape:
-            raise MXNetError(f"the head gradient has shape {g.shape}, the head {head.shape}")
-        elif g._stand_in.dtype != head._stand_in.dtype:
+        elif g.shape != head.shape or g._stand_in.dtype != head._stand_in.dtype:
             g = _converted(g, head)
         send(state, g)
     wanted: dict[tuple[int, int], None] = {}
@@ -596,19 +613,14 @@ def backward(
         while pending:
             _, node = heapq.heappop(pending)
             visited.append(node)
-            given = received.pop(node)
+            arrived = received.pop(node)
+            given = {k: _zeros(Edge(node, k)) if g is None else g for k, g in arrived.items()}
             for index, g in given.items():
                 if (node.number, index) in wanted:
                     found[node.number, index] = g
             if node.released:
                 raise freed(node)
-            cotangents = []
-            for k in node.heads:
-                g = given.get(k)
-                if g is None:
-                    shape, dtype, _ = node.results[k]
-                    g = NDArray._wrap(np.zeros(shape, dtype))
-                cotangents.append(g)
+            cotangents = [given[k] if k in given else _zeros(Edge(node, k)) for k in node.heads]
             if node.__class__ is GraphNode:
                 node.announces = announces  # type: ignore[attr-defined]
             gradients = node.pull(cotangents, create_graph, given)
@@ -617,24 +629,32 @@ def backward(
             if modes.anomalies:
                 node.inspect(cotangents, gradients)
             reached = None if node.reached is None else frozenset().union(*map(node.reached.__getitem__, given))
-            for k, (source, g) in enumerate(zip(node.sources, gradients, strict=True)):
-                if g is not None and (reached is None or k in reached):
-                    send(source, g)
+            sent = [
+                (source, g)
+                for k, (source, g) in enumerate(zip(node.sources, gradients, strict=True))
+                if g is not None and (reached is None or k in reached)
+            ]
+            if create_graph:
+                _note_point(node, sent)
+            for source, g in sent:
+                send(source, g)
             for source in node.masks:
-                send(source, NDArray._wrap(np.zeros((), np.bool_)))
+                send(source, None)
     if not retain_graph:
         for node in visited:
             node.release()
     if variables is None:
         with Uninterrupted():
             for variable, g in leaves.items():
-                write(variable, g)
+                write(variable, _zeros(variable) if g is None else g)
         return []
     results = []
     for k, x in enumerate(variables):
         state = x._grad_state
         key: Any = (state.node.number, state.number) if state.__class__ is Edge else state
         g = found.get(key) if state.__class__ is Edge else leaves.get(key)
+        if g is None and key in leaves:
+            g = _zeros(key)
         if g is None:
             raise MXNetError(
                 f"Cannot differentiate with respect to the {k + 1}-th variable because it is unreachable from the "
@@ -646,8 +666,39 @@ def backward(
     return results
 
 
+def _zeros(source: Edge | Variable) -> NDArray:
+    """Zeros of the type that a source's gradient has."""
+    if isinstance(source, Edge):
+        shape, dtype, _ = source.node.results[source.number]
+        return NDArray._wrap(np.zeros(shape, dtype))
+    return NDArray._wrap(np.zeros(source.grad.shape, source.grad._stand_in.dtype))
+
+
+def _note_point(node: Node, sent: Sequence[tuple[Any, NDArray]]) -> None:
+    """Notes that the gradients of a node depend on the point that they were computed at, be it with a derivative of 0.
+
+    Whether a constant slope is found to be one, or computed from the point, depends on how much is simplified: in a
+    block more than operator by operator."""
+    point = [source for source, _ in sent]
+    constant = []
+    for _, g in sent:
+        state = g._grad_state
+        if state is None:
+            constant.append(g)
+        elif state.__class__ is Edge and state.node.number > node.number:
+            state.node.masks = [*dict.fromkeys((*state.node.masks, *point))]
+    if constant:
+        _PointNode(f"the gradient of {node.name}", point, constant).mark(constant)
+
+
 def _converted(g: NDArray, head: NDArray) -> NDArray:
-    """A head gradient in the type of its head."""
+    """A head gradient in the shape and type of its head: MXNet takes any shape of equal size."""
+    if g.shape != head.shape:
+        if g.size != head.size:
+            raise MXNetError(f"the head gradient has shape {g.shape}, the head {head.shape}")
+        g = g.reshape(head.shape) if g.size else NDArray._wrap(np.zeros(head.shape, g._stand_in.dtype))
+    if g._stand_in.dtype == head._stand_in.dtype:
+        return g
     converted: NDArray = g.astype(head.dtype)
     if head._stand_in.dtype.kind in "iu" and not np.array_equal(g._array, converted._array):
         raise MXNetError(
@@ -671,7 +722,9 @@ def freed(node: Node) -> MXNetError:
     )
 
 
-def _sum(a: NDArray, b: NDArray, create_graph: bool) -> NDArray:
+def _sum(a: NDArray | None, b: NDArray | None, create_graph: bool) -> NDArray | None:
+    if a is None or b is None:
+        return b if a is None else a
     if create_graph:
         total: NDArray = add(a, b)
         return total

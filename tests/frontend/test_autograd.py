@@ -370,7 +370,7 @@ def test_grad_returns_gradients():
     x, w = variable([1.0, 2.0]), variable([3.0, 4.0])
     with autograd.record():
         y = x * x * w
-        a = autograd.grad(y, x, retain_graph=True)
+        (a,) = autograd.grad(y, x, retain_graph=True)
         b, c = autograd.grad(y, [w, x], head_grads=nd.array([1.0, 10.0]))
     equal(a, [6.0, 16.0])
     equal(b, [1.0, 40.0])
@@ -402,8 +402,8 @@ def test_gradients_of_gradients():
     x = variable([1.0, 2.0])
     with autograd.record():
         y = x**4
-        first = autograd.grad(y, x, create_graph=True)
-        second = autograd.grad(first, x, create_graph=True)
+        (first,) = autograd.grad(y, x, create_graph=True)
+        (second,) = autograd.grad(first, x, create_graph=True)
         penalty = (second * second).sum()
     equal(first, [4.0, 32.0])
     equal(second, [12.0, 48.0])
@@ -419,7 +419,7 @@ def test_gradient_of_a_gradient_penalty(hybrid):
         net.hybridize()
     x = variable([[0.2, -0.4]])
     with autograd.record():
-        g = autograd.grad(net(x), x, create_graph=True)
+        (g,) = autograd.grad(net(x), x, create_graph=True)
         loss = (g * g).sum()
     loss.backward()
     t = np.tanh(-0.1)

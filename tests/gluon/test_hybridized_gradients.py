@@ -34,12 +34,43 @@ def norm():
     return nn.BatchNorm(in_channels=4)
 
 
+class Sparse(HybridBlock):
+    """A layer that keeps a mean, and whose gradient is not 0 where its cotangent is."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.activity = self.params.get("activity", shape=(4,), init=mx.init.Constant(0.5), grad_req="null")
+
+    def hybrid_forward(self, F, x, activity):
+        return F.IdentityAttachKLSparseReg(F.sigmoid(x), activity, penalty=0.1)
+
+
+def twice(join):
+    """A function that calls the layer `b.c0` twice on one value: each call changes its state, as in MXNet."""
+
+    def function(b, F, x):
+        v = F.reshape(x, shape=(6, 4))
+        return join(F, b.c0(v), b.c0(v))
+
+    return function
+
+
+def two_loops(b, F, x):
+    first, second = (F.contrib.foreach(lambda d, s: (b.c0(d), s), x, []) for _ in range(2))
+    return first[0] + second[0]
+
+
 CASES = {
     "dropout in foreach": (foreach(lambda b, F, d, s: (F.Dropout(d, 0.5) * s, [F.Dropout(s, 0.3) + d])), []),
     "dropout in while_loop": (count_to_3, []),
     "dropout in cond": (lambda b, F, x: F.contrib.cond(F.sum(x) > 0, lambda: F.Dropout(x, 0.5) * x, lambda: x), []),
     "foreach in foreach": (foreach(lambda b, F, d, s: inner(F, d, s)), []),
     "a shared layer": (lambda b, F, x: b.c0(b.c0(F.reshape(x, shape=(6, 4)))), [norm]),
+    "a layer twice on one value": (twice(lambda F, y, z: y + z), [norm]),
+    "a layer twice on one value, two results": (twice(lambda F, y, z: [y, z]), [norm]),
+    "a layer twice on one value, once constant": (twice(lambda F, y, z: F.BlockGrad(y) * z), [norm]),
+    "a layer twice on one value, with a rule": (twice(lambda F, y, z: y * z), [Sparse]),
+    "a layer in two equal loops": (two_loops, [norm]),
     "statistics in foreach": (
         foreach(lambda b, F, d, s: (b.c1(b.c0(d)), [b.c0(d) * s])),
         [norm, lambda: nn.Dense(3, in_units=4)],
@@ -94,6 +125,21 @@ def test_hybridized_is_plain(name):
     for a, b in zip(compiled, plain, strict=True):
         assert np.isfinite(b).all()
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5 * (1 + np.abs(b).max()))
+
+
+@pytest.mark.parametrize("hybrid", [False, True])
+def test_two_calls_on_one_value_change_statistics_twice(hybrid):
+    """The numbers are MXNet's."""
+    net = Layers(lambda b, F, x: b.c0(x) + b.c0(x), [lambda: nn.BatchNorm(in_channels=3)])
+    net.initialize()
+    if hybrid:
+        net.hybridize()
+    x = nd.array(np.arange(12).reshape(4, 3) ** 1.5)
+    x.attach_grad()
+    with autograd.record():
+        y = net(x)
+    y.backward()
+    np.testing.assert_allclose(net.c0.running_mean.data().asnumpy(), [2.2274222, 2.809295, 3.473156], rtol=1e-6)
 
 
 class Counting(HybridBlock):
@@ -240,6 +286,20 @@ def test_a_gradient_to_be_differentiated_is_computed_once(monkeypatch):
     monkeypatch.setattr(Computation, "run", lambda self, *args: ran.append(self) or run(self, *args))
     autograd.grad(loss, [x], create_graph=True)
     assert len(ran) == 1
+
+
+def test_a_gradient_to_be_differentiated_changes_the_states_on_its_way_alone():
+    net = Layers(lambda b, F, x: (x * x, b.c0(x)), [norm])
+    net.initialize()
+    net.hybridize()
+    x = nd.array(X[0])
+    x.attach_grad()
+    for head, moves in ((0, False), (1, True)):
+        with autograd.record():
+            (g,) = autograd.grad(net(x)[head], [x], create_graph=True)
+        g.backward()
+        np.testing.assert_allclose(x.grad.asnumpy(), np.zeros(ONES) if moves else np.full(ONES, 2), atol=1e-5)
+        assert net.c0.running_mean.data().asnumpy().any() == moves
 
 
 def scan(F, x, function):
