@@ -297,7 +297,7 @@ class DistributedOptimizer(opt.Optimizer):
     def __new__(cls, optimizer: opt.Optimizer, *args: Any, **kwargs: Any) -> Any:
         if isinstance(optimizer, DistributedOptimizer):
             raise MXNetError("the optimizer is a DistributedOptimizer already")
-        own = (cls, type(optimizer)) if optimizer.has_rules else (_OwnSteps, cls, type(optimizer))
+        own = (cls, type(optimizer)) if optimizer._has_rules else (_OwnSteps, cls, type(optimizer))
         made: Any = object.__new__(type(f"Distributed{type(optimizer).__name__}", own, {"_unwrapped": type(optimizer)}))
         made.__dict__ = optimizer.__dict__
         return made
@@ -307,9 +307,9 @@ class DistributedOptimizer(opt.Optimizer):
     def __init__(self, optimizer: opt.Optimizer, gradient_predivide_factor: float = 1.0, num_groups: int = 0) -> None:
         self.rescale_grad /= size()
 
-    def updates(self, indices: Any, weights: Any, grads: Any, states: Any) -> Any:
+    def _updates(self, indices: Any, weights: Any, grads: Any, states: Any) -> Any:
         _sum(indices, grads)
-        return super().updates(indices, weights, grads, states)
+        return super()._updates(indices, weights, grads, states)
 
 
 class _OwnSteps:

@@ -198,23 +198,23 @@ class Optimizer:
         )
         return self.create_state(index, weight)
 
-    master_last: ClassVar[bool] = False
+    _master_last: ClassVar[bool] = False
     """Whether the state of a float16 weight is (state, its float32 copy), not the other way round."""
 
     def _with_master(self, state: Any, master: NDArray) -> Any:
-        return (state, master) if self.master_last else (master, state)
+        return (state, master) if self._master_last else (master, state)
 
     def _without_master(self, weight: NDArray, state: Any) -> tuple[NDArray | None, Any]:
         """(the weight's float32 copy or None, the rest of its state)"""
         if not (self.multi_precision and weight.dtype == np.float16 and isinstance(state, (tuple, list))):
             return None, state
-        return (state[1], state[0]) if self.master_last else (state[0], state[1])
+        return (state[1], state[0]) if self._master_last else (state[0], state[1])
 
     def _update(self, index: Any, weight: NDArray, grad: NDArray, state: Any) -> Update | None:
         """What the next step does to a weight, None for nothing; counts the step. `state` has no float32 copy."""
         raise NotImplementedError(f"{type(self).__name__} must define update(index, weight, grad, state)")
 
-    def updates(
+    def _updates(
         self, indices: Sequence[Any], weights: Sequence[NDArray], grads: Sequence[NDArray], states: Sequence[Any]
     ) -> list[Update]:
         """What the next step does to these weights, in mixed precision where the optimizer is asked to."""
@@ -227,7 +227,7 @@ class Optimizer:
         return found
 
     @property
-    def has_rules(self) -> bool:
+    def _has_rules(self) -> bool:
         """Whether steps are described by `_update`, rather than by the user's own methods."""
         own = type(self)
         return (
@@ -251,11 +251,11 @@ class Optimizer:
     def update_multi_precision(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
         """`update`; a float16 weight under `multi_precision` is updated in float32 and rounded."""
         several = isinstance(index, (list, tuple))
-        if self.has_rules:
+        if self._has_rules:
             take(
-                self.updates(index, weight, grad, state)
+                self._updates(index, weight, grad, state)
                 if several
-                else self.updates([index], [weight], [grad], [state])
+                else self._updates([index], [weight], [grad], [state])
             )
             return
         for i, w, g, s in zip(index, weight, grad, state) if several else [(index, weight, grad, state)]:
@@ -320,12 +320,12 @@ class Updater:
                 self.states[i] = optimizer.create_state_multi_precision(i, w)
                 self.states_synced[i] = True
             elif not self.states_synced.get(i, True):
-                if optimizer.has_rules:
+                if optimizer._has_rules:
                     self._check_loaded(i, w)
                 self.states[i] = self.sync_state_context(self.states[i], w.context)
                 self.states_synced[i] = True
         groups = self._groups(indices, weights, grads)
-        if not optimizer.has_rules:
+        if not optimizer._has_rules:
             for group in groups:
                 for i, w, g in group:
                     optimizer.update_multi_precision(i, w, g, self.states[i])
@@ -333,7 +333,7 @@ class Updater:
         found = []
         for group in groups:
             own, ws, gs = zip(*group)
-            found += optimizer.updates(own, ws, gs, [self.states[i] for i in own])
+            found += optimizer._updates(own, ws, gs, [self.states[i] for i in own])
         return found
 
     def _groups(self, indices: Sequence[Any], weights: Sequence[Any], grads: Sequence[Any]) -> list[list[Any]]:
@@ -400,7 +400,7 @@ def get_updater(optimizer: Optimizer) -> Updater:
 
 def _check_settings(optimizer: Optimizer) -> None:
     """CheckpointError for an optimizer from a file with settings that no step can be computed from."""
-    if not optimizer.has_rules:
+    if not optimizer._has_rules:
         return
     weight, random = ndarray.zeros(1), rng.get_state()
     try:

@@ -97,7 +97,7 @@ class SGD(_WithRules):
     array([0.5], dtype=float32)
     """
 
-    master_last: ClassVar[bool] = True
+    _master_last: ClassVar[bool] = True
 
     def __init__(self, momentum: float = 0.0, lazy_update: bool = True, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -198,7 +198,7 @@ class LARS(_WithRules):
     array([3. , 3.5], dtype=float32)
     """
 
-    master_last: ClassVar[bool] = True
+    _master_last: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -233,7 +233,7 @@ class LARS(_WithRules):
     def create_state(self, index: Any, weight: NDArray) -> Any:
         return None if self.momentum == 0 else _zeros(weight)
 
-    def updates(
+    def _updates(
         self, indices: Sequence[Any], weights: Sequence[NDArray], grads: Sequence[NDArray], states: Sequence[Any]
     ) -> list[Update]:
         self._update_count(list(indices))
@@ -269,7 +269,7 @@ class LBSGD(_WithRules):
     (1,)
     """
 
-    master_last: ClassVar[bool] = True
+    _master_last: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -432,7 +432,7 @@ class NAG(_WithRules):
     array([0.85], dtype=float32)
     """
 
-    master_last: ClassVar[bool] = True
+    _master_last: ClassVar[bool] = True
 
     def __init__(self, momentum: float = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -385,6 +385,19 @@ def test_optimizers_with_damaged_settings_are_refused(change):
     again([0, 1, 2], grads, weights)
 
 
+def test_attributes_of_subclasses_hide_nothing():
+    """Keras' optimizers are subclasses with attributes of their own, such as `updates`."""
+
+    class Kept(mx.optimizer.SGD):
+        def __init__(self):
+            super().__init__(learning_rate=1)
+            self.updates = self.has_rules = self.master_last = []
+
+    w = mx.nd.zeros(1)
+    mx.optimizer.get_updater(Kept())(0, mx.nd.ones(1), w)
+    assert w.asscalar() == -1
+
+
 def test_loading_draws_no_random_numbers():
     updater = optimizer.get_updater(optimizer.create("sgld"))
     before = mx.random.get_state()
