@@ -29,12 +29,26 @@ from gluonjit.operators.support import (
 )
 
 
-def _label_of_classes(attrs: Mapping[str, Any], inputs: Shapes) -> Shapes:
-    """The label has one class per distribution; with `multi_output`, a given label shape is left as it is."""
+def _labels_of_softmax(data: Shape, multi_output: bool) -> list[Shape]:
+    """The shapes that a label may have, the one to infer first: one class per distribution, or probabilities."""
+    if not multi_output:
+        return [data[:-1], data]
+    flat = (data[0], math.prod(data[2:]))
+    return [flat, (data[0], *data[2:]), (data[0], 1, *data[2:]), data]
+
+
+def _label_of_softmax(attrs: Mapping[str, Any], inputs: Shapes) -> Shapes:
     data, label = inputs
-    if data is None or label is not None and attrs["multi_output"]:
+    if data is None or len(data) < 2 and attrs["multi_output"]:
         return inputs
-    return [data, (data[0], math.prod(data[2:])) if attrs["multi_output"] else merge(label, data[:-1])]
+    shapes = _labels_of_softmax(data, attrs["multi_output"])
+    if label is None:
+        return [data, shapes[0]]
+    return [data, merge(label, next((shape for shape in shapes if _may_be(label, shape)), shapes[0]))]
+
+
+def _may_be(partial: Shape, shape: Shape) -> bool:
+    return len(partial) == len(shape) and all(p == q or not p or not q for p, q in zip(partial, shape))
 
 
 def _softmax_gradient(
@@ -117,20 +131,25 @@ def _scaled(b: Any, d: Any, factor: float, head: Any, dtype: Any, over: Extent =
             0.0, low=0, high=1, doc="the probability that label smoothing spreads over the other classes"
         ),
     },
-    complete=_label_of_classes,
+    complete=_label_of_softmax,
     infer_inputs=first_from_output,
 )
 def softmax_output(b: Any, data: Any, label: Any, *, multi_output: bool, preserve_shape: bool, **_gradient: Any) -> Any:
     """softmax, with the gradient of the cross entropy with the label
 
-    Shapes: data (batch, …), label (batch,), or with other axes too, without that of the classes -> data's shape
+    Shapes: data (batch, …), label (batch,), or with other axes too, without that of the classes, or data's shape ->
+    data's shape
 
+    A label of the data's shape holds probabilities.
     It runs over all axes but the first; with `multi_output` over axis 1, with `preserve_shape` over the last axis.
 
     >>> mx.nd.SoftmaxOutput(mx.nd.array([[0, 0]]), mx.nd.array([1])).asnumpy()
     array([[0.5, 0.5]], dtype=float32)
     """
     dtype = require_float(data)
+    allowed = _labels_of_softmax(tuple(data.shape), multi_output)
+    if not any(are_equal(label.shape, shape) for shape in allowed):
+        require_shape(label, allowed[0], "label")
     x = widened(b, data)
     if multi_output:
         y = softmax_over(b, x, 1)
@@ -142,14 +161,25 @@ def softmax_output(b: Any, data: Any, label: Any, *, multi_output: bool, preserv
     return narrowed(b, y, dtype)
 
 
-def _label_like_data(attrs: Mapping[str, Any], data: Shape) -> Sequence[Shape | None]:
-    return [data[:1] if len(data) == 2 and data[1] == 1 else data]
+def _label_of_regression(attrs: Mapping[str, Any], inputs: Shapes) -> Shapes:
+    """A label whose shape is known keeps it: it need only have as many elements as the data, sample by sample."""
+    data, label = inputs
+    if data is None:
+        return inputs
+    inferred = data[:1] if len(data) == 2 and data[1] == 1 else data
+    if label is None:
+        return [data, inferred]
+    if 0 in label or 0 in data:
+        return [data, merge(label, next((shape for shape in (inferred, data) if _may_be(label, shape)), label))]
+    if label[:1] != data[:1] or math.prod(label) != math.prod(data):
+        merge(label, inferred)
+    return [data, label]
 
 
 _REGRESSION: dict[str, Any] = {
     "inputs": ("data", "label"),
     "attrs": {"grad_scale": number(1.0, doc="what the gradient is multiplied by")},
-    "complete": parameters(_label_like_data),
+    "complete": _label_of_regression,
     "infer_inputs": first_from_output,
 }
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gluonjit.ir.dims import is_equal
+from gluonjit.ir.dims import is_equal, is_less
 from gluonjit.ir.types import I64
 from gluonjit.operators.attributes import boolean, integer, optional, shape
 from gluonjit.operators.registry import OperatorError, Shape, operator
@@ -15,13 +15,15 @@ from gluonjit.operators.support import Shapes, merge, shape_text
 # Reshape
 
 
-def resolve_shape(old: Sequence[int], codes: Sequence[int], reverse: bool = False) -> Shape:
-    """Decodes MXNet's reshape codes for a tensor of shape `old`; checks that the number of elements is the same."""
-    new = decode_shape(old, codes, reverse)
-    if math.prod(new) != math.prod(old):
-        # MXNet accepts this and reads or writes out of bounds.
-        raise OperatorError(f"Cannot reshape array of size {math.prod(old)} into shape {tuple(codes)}")
-    return new
+def _reshaped(b: Any, data: Any, new: Sequence[int], codes: Sequence[int]) -> Any:
+    """Reads the elements in their order into a shape that may have fewer, as MXNet does. In a shape that has more, MXNet
+    leaves the rest unset."""
+    old, size = math.prod(data.shape), math.prod(new)
+    if is_less(old, size):
+        raise OperatorError(f"Cannot reshape array of size {old} into shape {tuple(codes)}")
+    if not is_equal(old, size):
+        data = b.slice(b.reshape(data, shape=(old,)), start=(0,), size=(size,))
+    return b.reshape(data, shape=tuple(new))
 
 
 def decode_shape(old: Sequence[int], codes: Sequence[int], reverse: bool = False) -> Shape:
@@ -98,12 +100,9 @@ def _resolve_target(old: Sequence[int], target: Sequence[int], keep_highest: boo
     if keep_highest and out and old:
         out[0] = old[0]
     unknown = [k for k, n in enumerate(out) if n == 0]
-    size = math.prod(old)
     if len(unknown) == 1:
         rest = math.prod(n for n in out if n)
-        out[unknown[0]] = size // rest
-    if math.prod(out) != size:
-        raise OperatorError(f"Cannot reshape array of size {size} into shape {tuple(target)}")
+        out[unknown[0]] = math.prod(old) // rest
     return tuple(out)
 
 
@@ -137,10 +136,10 @@ def _from_size(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Sha
 def reshape(b: Any, data: Any, *, shape: Shape, reverse: bool, target_shape: Shape, keep_highest: bool) -> Any:
     """Changes the shape and keeps the elements
 
-    Shapes: data (any) -> `shape`, of as many elements
+    Shapes: data (any) -> `shape`, of as many elements, or fewer: then the last ones are dropped
 
     In `shape`, 0 keeps the dimension, -1 is inferred, -2 keeps all remaining ones, -3 merges two and -4 splits one into
-    the two numbers that follow. MXNetError if the number of elements would change.
+    the two numbers that follow. MXNetError if there would be more elements.
 
     >>> mx.nd.reshape(mx.nd.array([1, 2, 3, 4]), shape=(2, -1)).asnumpy()
     array([[1., 2.],
@@ -150,8 +149,8 @@ def reshape(b: Any, data: Any, *, shape: Shape, reverse: bool, target_shape: Sha
     """
     old = tuple(data.shape)
     if target_shape and not shape:
-        return b.reshape(data, shape=_resolve_target(old, target_shape, keep_highest))
-    return b.reshape(data, shape=resolve_shape(old, shape, reverse))
+        return _reshaped(b, data, _resolve_target(old, target_shape, keep_highest), target_shape)
+    return _reshaped(b, data, decode_shape(old, shape, reverse), shape)
 
 
 def _rows_from_output(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:

@@ -345,3 +345,26 @@ def test_variance_reduced_gradients():
     assert_close(made._param_dict[0]["fc_weight"].asnumpy(), np.float32([[-3.53648639, 9.50612831, 2.25412965]]))
     with pytest.raises(TypeError, match="update_freq, the number of epochs between snapshots, is None, not an int"):
         SVRGModule(graph, label_names=["label"])
+
+
+@pytest.mark.parametrize("shape", [(40,), (40, 1)])
+def test_a_regression_learns_from_labels_with_or_without_an_axis(shape):
+    """The weights after three epochs are MXNet's."""
+    rng = np.random.RandomState(0)
+    x = rng.rand(40, 3).astype(np.float32)
+    y = (x @ np.array([1, -2, 0.5], np.float32)).reshape(shape)
+    batches = mx.io.NDArrayIter(x, y, 8, label_name="lro_label")
+    out = mx.sym.LinearRegressionOutput(
+        mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=1, name="fc"), mx.sym.var("lro_label"), name="lro"
+    )
+    module = mx.mod.Module(out, label_names=["lro_label"])
+    module.fit(
+        batches,
+        eval_metric="mse",
+        num_epoch=3,
+        initializer=mx.init.One(),
+        optimizer_params={"learning_rate": 0.1},
+    )
+    np.testing.assert_allclose(
+        module.get_params()[0]["fc_weight"].asnumpy(), [[0.60012281, 0.19241753, 0.56837451]], rtol=1e-5
+    )

@@ -33,8 +33,8 @@ REFUSED = [
     ("batch_dot", [(3, 4), (4, 5)], {}, r"batch_dot currently only support N-D\*N-D array \(N >= 3\)"),
     ("linalg_gemm2", [(2, 3), (2, 3)], {}, "Incompatible matrix dimensions for multiplication"),
     ("linalg_gemm2", [(5, 2, 3), (4, 3, 2)], {}, "must be the same, except on row/col axis"),
-    ("reshape", [(2, 3)], {"shape": (4, -1)}, r"Cannot reshape array of size 6 into shape \(4, -1\)"),
-    ("reshape", [(2, 3)], {"shape": (5,)}, r"Cannot reshape array of size 6 into shape \(5,\)"),
+    ("reshape", [(2, 3)], {"shape": (7,)}, r"Cannot reshape array of size 6 into shape \(7,\)"),
+    ("reshape", [(2, 3)], {"target_shape": (2, 4)}, r"Cannot reshape array of size 6 into shape \(2, 4\)"),
     ("reshape", [(2, 3)], {"shape": (-1, -1)}, "One and only one dim can be inferred"),
     ("reshape", [(2, 6)], {"shape": (0, -4, -1, -1)}, "Split dims cannot both be -1"),
     ("reshape", [(2, 6)], {"shape": (0, -4, 4, 2)}, "Split dims 4, 2 do not divide original dim 6"),
@@ -223,3 +223,19 @@ def test_dimensions_that_the_users_of_a_source_know():
     graph = lower("g", [(x._heads[0], tensor("f32", 3, 4))], post_order(y._heads), y._heads, training=False)
     outputs, _ = evaluate(run_passes(graph, "expand"), [np.ones((3, 4), np.float32)])
     assert outputs[0].tolist() == [[2] * 4] * 3
+
+
+@pytest.mark.parametrize(
+    ("attrs", "shape"),
+    [
+        ({"shape": (2, 3)}, (2, 3)),
+        ({"shape": (0, 2)}, (3, 2)),
+        ({"shape": (-1, 5)}, (2, 5)),
+        ({"shape": (2, 3), "reverse": True}, (2, 3)),
+        ({"target_shape": (5, 0)}, (5, 2)),
+    ],
+)
+def test_a_smaller_shape_takes_the_first_elements(attrs, shape):
+    x = array(3, 4)
+    (y,) = run_eager("reshape", [x], attrs)
+    assert y.tolist() == x.ravel()[: np.prod(shape)].reshape(shape).tolist()
