@@ -571,3 +571,52 @@ def test_labels_of_regressions_have_a_value_for_each_of_the_data(op):
     for data, label in (((2, 2), (4, 2)), ((4, 2), (8,)), ((3, 4), (4, 3))):
         with pytest.raises(mx.MXNetError, match="Shape inconsistent"):
             getattr(mx.nd, op)(mx.nd.ones(data), mx.nd.ones(label))
+
+
+REGRESSIONS = ["LinearRegressionOutput", "LogisticRegressionOutput", "MAERegressionOutput"]
+LABELS = [
+    *((name, {}, data, label) for name in REGRESSIONS for data, label in [
+        ((4, 1), (4, 1)),
+        ((4, 1), (4,)),
+        ((4,), (4, 1)),
+        ((4, 1), (4, 1, 1)),
+        ((2, 3, 2), (2, 6)),
+        ((2, 6), (2, 3, 2)),
+    ]),
+    ("SoftmaxOutput", {}, (4, 3), (4, 3)),
+    ("SoftmaxOutput", {"preserve_shape": True}, (4, 3, 2), (4, 3, 2)),
+    *(("SoftmaxOutput", {"multi_output": True}, (4, 3, 2), label) for label in [(4, 2), (4, 1, 2), (4, 3, 2)]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "attrs", "data", "label"), LABELS)
+def test_labels_that_an_output_layer_takes(name, attrs, data, label):
+    """What MXNet infers, binds and trains with; the executor's gradient is that of the plain call."""
+    inputs = [mx.nd.array(np.arange(np.prod(shape)).reshape(shape) % k) for shape, k in ((data, 5), (label, 2))]
+    out = getattr(mx.sym, name)(mx.sym.var("data"), mx.sym.var("label"), **attrs)
+    assert out.infer_shape(data=data, label=label) == ([data, label], [data], [])
+    executor = out.simple_bind(mx.cpu(), data=data, label=label)
+    for array, given in zip(executor.arg_arrays, inputs):
+        array[:] = given
+    executor.forward(is_train=True)
+    executor.backward()
+    inputs[0].attach_grad()
+    with mx.autograd.record():
+        y = getattr(mx.nd, name)(*inputs, **attrs)
+    y.backward()
+    np.testing.assert_array_equal(executor.grad_dict["data"].asnumpy(), inputs[0].grad.asnumpy())
+
+
+@pytest.mark.parametrize(("name", "attrs", "data", "label"), [
+    *((name, {}, (2, 3, 2), label) for name in REGRESSIONS for label in [(6, 2), (12,), (2, 5)]),
+    ("SoftmaxOutput", {}, (4, 3), (4, 1)),
+    ("SoftmaxOutput", {}, (4, 3, 2), (4, 2)),
+    ("SoftmaxOutput", {"multi_output": True}, (4, 3, 2), (4, 3)),
+    ("SVMOutput", {}, (4, 3), (4, 3)),
+])  # fmt: skip
+def test_labels_that_an_output_layer_refuses(name, attrs, data, label):
+    out = getattr(mx.sym, name)(mx.sym.var("data"), mx.sym.var("label"), **attrs)
+    with pytest.raises(MXNetError, match="Shape inconsistent"):
+        out.infer_shape(data=data, label=label)
+    with pytest.raises(MXNetError, match="label"):
+        getattr(mx.nd, name)(mx.nd.zeros(data), mx.nd.zeros(label), **attrs)
