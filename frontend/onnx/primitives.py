@@ -317,7 +317,7 @@ def _sort(w: Writer, op: Op) -> Any:
 
 # Reductions and products
 
-_REDUCTIONS = {"sum": "ReduceSum", "prod": "ReduceProd", "max": "ReduceMax", "min": "ReduceMin"}
+_REDUCTIONS = {"sum": "ReduceSum", "mean": "ReduceMean", "prod": "ReduceProd", "max": "ReduceMax", "min": "ReduceMin"}
 
 
 @lowering("reduce")

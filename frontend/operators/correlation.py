@@ -89,7 +89,7 @@ def correlation(
             start = b.add(b.mul(place, b.constant(stride2, I64)), b.constant(max_displacement - radius * stride2, I64))
             at = b.add(b.iota(shape=(spans[k],), axis=0, dtype=I64), start)
             moved = b.gather(moved, at, axis=1 + k)
-        fit = b.mul(first, moved) if is_multiply else b.abs(b.sub(first, moved))
+        fit = b.mul(first, moved) if is_multiply else _distance(b, first, moved)
         fit = b.reduce(fit, op="sum", axes=(3,))
         if kernel_size > 1 or stride1 > 1:
             window, stride = (1, kernel_size, kernel_size), (1, stride1, stride1)
@@ -98,6 +98,12 @@ def correlation(
 
     _, (rows,) = loop(b, body, (), (), [first, second], trip=grid * grid)
     return narrowed(b, b.transpose(rows, perm=(1, 0, 2, 3)), own)
+
+
+def _distance(b: Any, x: Any, y: Any) -> Any:
+    """|x - y|, whose derivative by x is 1 where they are equal, as in MXNet."""
+    difference = b.sub(x, y)
+    return b.select(b.ge(x, y), difference, b.neg(difference))
 
 
 def _padded(b: Any, x: Any, pad: int) -> Any:

@@ -80,8 +80,8 @@ def _batch_norm(
     fix_gamma: bool,
     use_global_stats: bool,
     axis: int,
-) -> tuple[Any, Any, Any]:
-    """(x - mean) / sqrt(var + eps) · gamma + beta, the mean, and 1 / sqrt(var + eps)."""
+) -> tuple[Any, Any, Any, Any]:
+    """(x - mean) / sqrt(var + eps) · gamma + beta, the mean, 1 / sqrt(var + eps), and the variance."""
     rank = len(data.shape)
     axis = axis_in(axis, rank, "Channel axis out of range: axis")
     channels, dtype = data.shape[axis], _parameter_dtype(data)
@@ -99,7 +99,7 @@ def _batch_norm(
         centred, beta = x, b.sub(beta, b.mul(mean, scale))
     shape = along(axis, rank, channels)
     y = b.add(b.mul(centred, b.reshape(scale, shape=shape)), b.reshape(beta, shape=shape))
-    return narrowed(b, y, dtype_of(data)), mean, inverse
+    return narrowed(b, y, dtype_of(data)), mean, inverse, var
 
 
 def _batch_norm_gradient(
@@ -143,12 +143,21 @@ def _batch_norm_gradient(
 
 def _moving_statistics(b: Any, y: Sequence[Any], x: Sequence[Any], *, eps: float, momentum: float, **attrs: Any) -> Any:
     """The moving mean and variance after a batch, of which `y` has the mean and 1 / sqrt(var + eps)."""
-    if attrs["use_global_stats"]:
+    inverse = y[2]
+    dtype = dtype_of(inverse)
+    var = b.sub(b.div(b.constant(1, dtype), b.mul(inverse, inverse)), b.constant(eps, dtype))
+    return _moved_statistics(b, (y[0], y[1], var), x, momentum=momentum, **attrs)
+
+
+def _moved_statistics(
+    b: Any, y: Sequence[Any], x: Sequence[Any], *, momentum: float, use_global_stats: bool, **_attrs: Any
+) -> Any:
+    """The moving mean and variance after a batch, of which `y` has the mean and the variance."""
+    if use_global_stats:
         return {}
     *_, moving_mean, moving_var = x
-    mean, inverse = y[1:3]
+    _, mean, var = y
     dtype = dtype_of(mean)
-    var = b.sub(b.div(b.constant(1, dtype), b.mul(inverse, inverse)), b.constant(eps, dtype))
     old, new = b.constant(momentum, dtype), b.constant(1 - momentum, dtype)
     return {
         len(x) - 2: b.add(b.mul(moving_mean, old), b.mul(mean, new)),
@@ -192,7 +201,7 @@ def batch_norm(
     array([[1.],
            [2.]], dtype=float32)
     """
-    return _batch_norm(b, *inputs, eps=eps, fix_gamma=fix_gamma, use_global_stats=use_global_stats, axis=axis)
+    return _batch_norm(b, *inputs, eps=eps, fix_gamma=fix_gamma, use_global_stats=use_global_stats, axis=axis)[:3]
 
 
 def _gradient_behind_relu(b: Any, g: Any, y: Any, x: Any, **attrs: Any) -> Any:
@@ -220,7 +229,7 @@ def batch_norm_with_relu(
     array([[0.],
            [2.]], dtype=float32)
     """
-    y, mean, inverse = _batch_norm(
+    y, mean, inverse, _ = _batch_norm(
         b, *inputs, eps=eps, fix_gamma=fix_gamma, use_global_stats=use_global_stats, axis=axis
     )
     # In this order the gradient at 0 is 0, as in MXNet.
@@ -234,21 +243,22 @@ def batch_norm_with_relu(
         "ndev": integer(1, doc="number of devices that share statistics; has no effect, there is only one"),
         "key": string(doc="name of the shared statistics; has no effect"),
     },
-    **BATCH_NORM,
+    **{**BATCH_NORM, "late": _moved_statistics},
 )
 def sync_batch_norm(b: Any, *inputs: Any, eps: float, fix_gamma: bool, use_global_stats: bool, **_other: Any) -> Any:
     """`BatchNorm` over axis 1 with statistics shared by all devices
 
     Shapes: data (batch, channels, …), gamma, beta, moving_mean and moving_var (channels,) -> data's shape
 
-    There is one device, so it is `BatchNorm`.
+    There is one device, so it is `BatchNorm`, but with `output_mean_var`, outputs 2 and 3 are the mean and the variance.
 
     >>> one, zero = mx.nd.ones(1), mx.nd.zeros(1)
     >>> mx.nd.contrib.SyncBatchNorm(mx.nd.array([[3], [5]]), one, zero, one, one * 4, eps=0, key="bn").asnumpy()
     array([[1.],
            [2.]], dtype=float32)
     """
-    return _batch_norm(b, *inputs, eps=eps, fix_gamma=fix_gamma, use_global_stats=use_global_stats, axis=1)
+    y, mean, _, var = _batch_norm(b, *inputs, eps=eps, fix_gamma=fix_gamma, use_global_stats=use_global_stats, axis=1)
+    return y, mean, var
 
 
 def _layer_parameters(attrs: Mapping[str, Any], data: Shape) -> Sequence[Shape | None]:

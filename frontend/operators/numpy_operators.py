@@ -14,6 +14,7 @@ from gluonjit.operators.documentation import ELEMENTWISE, documented, example
 from gluonjit.operators.reduction import reduced_axes
 from gluonjit.operators.registry import OperatorError, Shape, operator
 from gluonjit.operators.support import convert, fractional, narrowed, require_numeric, shape_text, widened
+from gluonjit.operators.support import mean as mean_over
 from gluonjit.operators.support import scalar as constant_scalar
 
 Function = Callable[[Any, Any, Any], Any]
@@ -179,13 +180,20 @@ _REDUCTION = {
 }
 
 
-def _summed(b: Any, a: Any, axis: Shape | None, keepdims: bool, initial: float | None) -> tuple[Any, int]:
-    """The sum over axes in the type of `a`, and the number of elements in each sum. () reduces no axes."""
+def _reduced(
+    b: Any,
+    a: Any,
+    axis: Shape | None,
+    keepdims: bool,
+    initial: float | None,
+    function: Callable[[tuple[int, ...]], Any],
+) -> tuple[Any, int]:
+    """`function` of the axes of `a` that are reduced, and the number of elements in each result. () reduces no axes."""
     if initial is not None:
         raise OperatorError("initial is not supported yet")
     old = tuple(a.shape)
     gone = () if axis == () else reduced_axes(old, axis)
-    y = b.reduce(a, op="sum", axes=gone) if gone else a
+    y = function(gone) if gone else a
     if keepdims:
         y = b.reshape(y, shape=tuple(1 if k in gone else n for k, n in enumerate(old)))
     return y, math.prod(old[k] for k in gone)
@@ -208,7 +216,8 @@ def total(b: Any, a: Any, *, axis: Shape | None, dtype: DType | None, keepdims: 
     array([3., 7.], dtype=float32)
     """
     own = dtype or (I64 if dtype_of(a) is BOOL else dtype_of(a))
-    y, _ = _summed(b, _accumulated(b, a, own), axis, keepdims, initial)
+    x = _accumulated(b, a, own)
+    y, _ = _reduced(b, x, axis, keepdims, initial, lambda gone: b.reduce(x, op="sum", axes=gone))
     return y if dtype_of(y) is own else convert(b, y, own)
 
 
@@ -222,6 +231,8 @@ def mean(b: Any, a: Any, *, axis: Shape | None, dtype: DType | None, keepdims: b
     array([1.5, 3.5], dtype=float32)
     """
     own = dtype or (dtype_of(a) if dtype_of(a).is_float else F32)
-    y, count = _summed(b, widened(b, _accumulated(b, a, own)), axis, keepdims, initial)
-    y = b.div(y, b.constant(max(count, 1), dtype_of(y)))
+    x = widened(b, _accumulated(b, a, own))
+    y, count = _reduced(b, x, axis, keepdims, initial, lambda gone: mean_over(b, x, gone))
+    if count == 0:
+        y = b.broadcast(b.constant(0, dtype_of(y)), shape=tuple(y.shape))
     return y if dtype_of(y) is own else convert(b, y, own)

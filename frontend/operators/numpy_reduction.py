@@ -11,7 +11,7 @@ from gluonjit.operators.attributes import boolean, dtype, integer, number, optio
 from gluonjit.operators.documentation import documented, example
 from gluonjit.operators.reduction import norm_gradient, reduced_axes, require_elements
 from gluonjit.operators.registry import OperatorError, Shape, operator
-from gluonjit.operators.support import along, axis_in, convert, widened
+from gluonjit.operators.support import along, axis_in, convert, mean, widened
 
 _AXES = {
     "axis": optional(shape(doc="axes to reduce; None: all")),
@@ -110,8 +110,8 @@ _declare_logical("all", "Whether all elements over the axes are not 0, as bool",
 def _distances(b: Any, x: Any, gone: tuple[int, ...]) -> tuple[Any, int]:
     """`x` minus its mean over axes, and the number of elements of each mean."""
     count = math.prod(x.shape[k] for k in gone)
-    mean = b.div(_reduced(b, x, "sum", gone, True), b.constant(max(count, 1), dtype_of(x)))
-    return b.sub(x, mean), count
+    kept = tuple(1 if k in gone else n for k, n in enumerate(x.shape))
+    return b.sub(x, b.reshape(mean(b, x, gone), shape=kept)), count
 
 
 def _declare_spread(name: str, doc: str, y: str, finish: Callable[[Any, Any], Any], gradient: Any = None) -> None:
@@ -232,16 +232,17 @@ def average(b: Any, a: Any, weights: Any = None, *, axis: Shape | None, returned
     own, gone = dtype_of(a), _gone(a, axis)
     work = own if own.is_float else F64
     x = a if own is work else b.cast(a, dtype=work)
-    if weights is None:
-        weights = b.constant(1, work)
-    else:
+    if weights is not None:
         weights = weights if dtype_of(weights) is work else b.cast(weights, dtype=work)
         if len(weights.shape) == 1 and len(gone) == 1:
             weights = b.reshape(weights, shape=along(gone[0], len(a.shape), weights.shape[0]))
-    weights = b.broadcast(weights, shape=tuple(a.shape))
-    total = _reduced(b, weights, "sum", gone, False)
-    mean = b.div(_reduced(b, b.mul(x, weights), "sum", gone, False), total)
-    return (mean, total) if own is work else (convert(b, mean, own), convert(b, total, own))
+    weighed = b.broadcast(b.constant(1, work) if weights is None else weights, shape=tuple(a.shape))
+    total = _reduced(b, weighed, "sum", gone, False)
+    if weights is None:
+        result = mean(b, x, gone)
+    else:
+        result = b.div(_reduced(b, b.mul(x, weighed), "sum", gone, False), total)
+    return (result, total) if own is work else (convert(b, result, own), convert(b, total, own))
 
 
 def _norm_gradient(b: Any, g: Any, y: Any, x: Any, *, ord: float, axis: Shape | None, **_attrs: Any) -> Any:

@@ -14,7 +14,7 @@ from gluonjit.ir.types import BOOL, F16, F32, F64, I64, DType, dtype_of
 from gluonjit.operators.attributes import axes, boolean, dtype, integer, optional
 from gluonjit.operators.documentation import documented, example, on
 from gluonjit.operators.registry import OperatorError, Shape, operator
-from gluonjit.operators.support import axis_in, convert, narrowed, require_numeric, shape_text, widened
+from gluonjit.operators.support import axis_in, convert, mean, narrowed, require_numeric, shape_text, widened
 from gluonjit.operators.support import moments as central_moments
 
 _ATTRS = {
@@ -66,11 +66,12 @@ def _mean(b: Any, x: Any, gone: tuple[int, ...]) -> Any:
     own = dtype_of(x)
     if own is BOOL:
         return _reduce(b, x, "sum", gone)
+    if own.is_float:
+        return narrowed(b, mean(b, widened(b, x), gone), own)
     # Sums are wide because neither the sum of many integers nor their count fits into a narrow type. The quotient of
-    # integers is truncated. The mean of no elements is 0 / 0.
-    total = _reduce(b, b.cast(x, dtype=I64) if own.is_integer else widened(b, x), "sum", gone)
-    count = b.constant(math.prod(x.shape[axis] for axis in gone), dtype_of(total))
-    return narrowed(b, b.div(total, count), own)
+    # integers is truncated.
+    total = _reduce(b, b.cast(x, dtype=I64), "sum", gone)
+    return b.cast(b.div(total, b.constant(math.prod(x.shape[axis] for axis in gone), I64)), dtype=own)
 
 
 def require_elements(name: str, shape: Sequence[int], gone: Sequence[int]) -> None:

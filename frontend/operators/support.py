@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gluonjit.ir.graph import Value
-from gluonjit.ir.types import BF16, BOOL, F16, F32, I32, DType, dtype_of
+from gluonjit.ir.types import BF16, BOOL, F16, F32, F64, I32, DType, dtype_of
 from gluonjit.operators.registry import OperatorError, Shape
 
 Shapes = list[Shape | None]
@@ -143,17 +143,31 @@ def along(axis: int, rank: int, length: int) -> tuple[int, ...]:
     return tuple(length if k == axis else 1 for k in range(rank))
 
 
+def mean(b: Any, x: Any, axes: tuple[int, ...]) -> Any:
+    """The mean of floats over `axes`, which are dropped; that of equal numbers is that number.
+
+    There is no wider type for float64. So the mean of what a first mean is off is added to it (Chan, Golub and LeVeque,
+    "Algorithms for computing the sample variance", 1983), if it is a number: it is none if an element is infinite.
+    """
+    first = b.reduce(x, op="mean", axes=axes)
+    if dtype_of(x) is not F64:
+        return first
+    keep = tuple(1 if k in axes else n for k, n in enumerate(x.shape))
+    rest = b.reduce(b.sub(x, b.reshape(first, shape=keep)), op="mean", axes=axes)
+    return b.add(first, b.select(b.isfinite(rest), rest, b.constant(0, F64)))
+
+
 def moments(b: Any, x: Any, axes: tuple[int, ...]) -> tuple[Any, Any, Any]:
     """Mean and (biased) variance over `axes`, which are kept with length 1, and x - mean.
 
     Two passes: subtracting the mean first keeps the variance accurate when it is small compared with the mean.
     """
     keep = tuple(1 if k in axes else n for k, n in enumerate(x.shape))
+    average = b.reshape(mean(b, x, axes), shape=keep)
+    centred = b.sub(x, average)
     count = b.constant(max(math.prod(x.shape[k] for k in axes), 1), dtype_of(x))
-    mean = b.reshape(b.div(b.reduce(x, op="sum", axes=axes), count), shape=keep)
-    centred = b.sub(x, mean)
     variance = b.div(b.reduce(b.mul(centred, centred), op="sum", axes=axes), count)
-    return mean, b.reshape(variance, shape=keep), centred
+    return average, b.reshape(variance, shape=keep), centred
 
 
 # Partial shapes (`registry.Shape`), for `complete` and `infer_inputs` rules

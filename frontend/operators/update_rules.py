@@ -377,7 +377,8 @@ def adamax(w: Term, g: Term, state: Sequence[Term], s: Any) -> tuple[Term, ...]:
     g = decayed_first(w, g, s)
     mean = s.beta1 * mean + s.rest1 * g
     most = (s.beta2 * most).at_least(abs(g))
-    return w - s.lr * mean / most, mean, most
+    # A weight that never had a gradient stays where it is: 0 / 0 is no step.
+    return w - most.is_zero().choose(0.0, s.lr * mean / most), mean, most
 
 
 def nadam(w: Term, g: Term, state: Sequence[Term], s: Any) -> tuple[Term, ...]:

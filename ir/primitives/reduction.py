@@ -10,7 +10,7 @@ import numpy as np
 
 from gluonjit.ir.opdef import NO_GRADIENT, REQUIRED, primitive
 from gluonjit.ir.primitives.checks import NUMERIC, check_axes, check_axis, check_bool, check_choice, check_kind
-from gluonjit.ir.types import F32, I64, DType, IRError, TensorType, dtype_of
+from gluonjit.ir.types import F32, F64, I64, DType, IRError, TensorType, dtype_of
 
 Index = Any
 
@@ -29,6 +29,14 @@ def accumulator(dtype: DType) -> DType:
     return F32 if dtype.is_float and dtype.bits == 16 else dtype
 
 
+def _accumulator_of(op: str, dtype: DType) -> DType:
+    """The type in which a reduction goes on. Up to 2**29 equal floats of 32 bits have an exact sum in float64; so their
+    mean is that number, which a float32 sum, rounded after every step, does not give."""
+    if op == "mean":
+        return F64
+    return accumulator(dtype) if op in ("sum", "prod") else dtype
+
+
 def identity(op: str, dtype: DType) -> float | int | bool:
     """The result of a reduction over no elements."""
     if op in ("max", "min"):
@@ -40,9 +48,11 @@ def identity(op: str, dtype: DType) -> float | int | bool:
 
 
 def _infer_reduce(x: TensorType, op: Any, axes: Any) -> TensorType:
-    check_choice("op", op, tuple(_UFUNCS))
+    check_choice("op", op, (*_UFUNCS, "mean"))
     check_axes("axes", axes, x)
-    if op in ("any", "all"):
+    if op == "mean":
+        check_kind(x, "f")
+    elif op in ("any", "all"):
         check_bool(x, f"the operand of {op}")
     else:
         check_kind(x, NUMERIC)
@@ -54,6 +64,8 @@ _RUN = 512  # terms; longer float64 sums along axes other than the last are spli
 
 def _eval_reduce(x: np.ndarray, op: str, axes: Sequence[int]) -> np.ndarray:
     axes = tuple(axes)
+    if op == "mean":
+        return _eval_mean(x, axes)
     ufunc = _UFUNCS[op]
     kind = x.dtype.kind
     if (kind == "b") != (op in ("any", "all")):
@@ -104,11 +116,23 @@ def _sum(ufunc: Any, x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
     return x
 
 
+def _eval_mean(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    if x.dtype.kind == "V":
+        return _eval_mean(x.astype(np.float32), axes).astype(x.dtype)
+    if x.dtype == np.float64:
+        total = _sum(np.add, x, axes)
+    else:
+        total = np.add.reduce(x, axes, dtype=np.float64)  # converts piece by piece, without a copy of x
+    with np.errstate(invalid="ignore"):
+        return np.asarray(total / math.prod(x.shape[axis] for axis in axes)).astype(x.dtype)
+
+
 def _element_reduce(s: Any, i: Index, x: Any, op: str, axes: Sequence[int]) -> Any:
     shape, dtype = x.type.shape, x.type.dtype
     kept = [axis for axis in range(len(shape)) if axis not in axes]
     order = sorted(axes)
-    wide = accumulator(dtype) if op in ("sum", "prod") else dtype
+    wide = _accumulator_of(op, dtype)
+    extents = tuple(shape[axis] for axis in order)
 
     def term(k: Index) -> Any:
         at: list[Any] = [None] * len(shape)
@@ -117,7 +141,9 @@ def _element_reduce(s: Any, i: Index, x: Any, op: str, axes: Sequence[int]) -> A
         value = x(tuple(at))
         return value if wide is dtype else s.cast(value, wide)
 
-    total = s.reduce(op, tuple(shape[axis] for axis in order), term, wide)
+    total = s.reduce("sum" if op == "mean" else op, extents, term, wide)
+    if op == "mean":
+        total = s.div(total, s.cast(s.index_value(math.prod(extents), I64), wide))
     return total if wide is dtype else s.cast(total, dtype)
 
 
@@ -160,6 +186,8 @@ def _vjp_reduce(b: Any, g: Any, y: Any, x: Any, op: str, axes: Sequence[int]) ->
 
     if op == "sum":
         return spread(g)
+    if op == "mean":
+        return spread(b.div(g, b.constant(math.prod(x.shape[axis] for axis in axes), dtype_of(g))))
     if op == "prod":
         return b.mul(spread(g), _products_of_others(b, x, axes))
     # Every maximum gets the whole cotangent, as in MXNet.
@@ -209,7 +237,7 @@ primitive(
     attrs={"op": REQUIRED, "axes": REQUIRED},
     accumulates="reduction",
     vjp=_vjp_reduce,
-    doc="sum, prod, max, min, any or all over axes, which are dropped; max and min of NaN are NaN",
+    doc="sum, mean, prod, max, min, any or all over axes, which are dropped; max and min of NaN are NaN",
 )
 primitive(
     "arg_reduce",

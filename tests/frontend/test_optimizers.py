@@ -448,3 +448,11 @@ def test_what_is_no_data_is_not_saved():
     updater.states[0] = open
     with pytest.raises(MXNetError, match="saved as numbers, strings, arrays"):
         updater.get_states()
+
+
+def test_adamax_leaves_a_weight_without_gradient_alone():
+    """0 / 0 is NaN in MXNet, for ever after."""
+    rule = optimizer.Adamax()
+    weight, grad = nd.array([1, 2]), nd.array([0, 1])
+    rule.update(0, weight, grad, rule.create_state(0, weight))
+    np.testing.assert_allclose(weight.asnumpy(), [1, 1.998], rtol=1e-6)

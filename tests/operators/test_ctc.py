@@ -74,3 +74,19 @@ def test_gradient(labels):
         after, before = (by_enumeration(x[:, 0], [k for k in labels if k], 0) for x in near)
         expected[place] = (after - before) / (2 * step)
     np.testing.assert_allclose(scores.grad.asnumpy(), expected, atol=1e-8)
+
+
+def test_what_lies_behind_the_data_is_not_read():
+    """The gradient is that of MXNet: 0 in the padding, whatever is in it."""
+    data = floats(np.random.RandomState(0), 5, 2, 4)
+    found = []
+    for padding in (0, np.nan):
+        data[3:, 0] = padding
+        x = mx.nd.array(data)
+        x.attach_grad()
+        with mx.autograd.record():
+            loss = mx.nd.ctc_loss(x, mx.nd.array([[1, 2], [2, 0]]), mx.nd.array([3, 5]), use_data_lengths=True)
+        loss.backward()
+        found.append(x.grad.asnumpy())
+    assert not found[1][3:, 0].any() and found[0][:3].all()
+    np.testing.assert_array_equal(*found)

@@ -573,6 +573,18 @@ def test_labels_of_regressions_have_a_value_for_each_of_the_data(op):
             getattr(mx.nd, op)(mx.nd.ones(data), mx.nd.ones(label))
 
 
+def test_the_gradient_of_correlation_where_both_images_are_equal():
+    """|x - y| has the derivative 1 by x there, -1 by y; padding counts as 0. The numbers are MXNet's."""
+    a, b = (mx.nd.array((np.arange(16) // k).reshape(1, 1, 4, 4) % 3) for k in (1, 2))
+    a.attach_grad()
+    b.attach_grad()
+    with mx.autograd.record():
+        y = mx.nd.Correlation(a, b, kernel_size=1, max_displacement=1, pad_size=1, is_multiply=False)
+    y.backward()
+    assert a.grad.asnumpy().tolist() == [[[[5, 5, 9, 5], [5, 9, -3, 5], [9, -3, 3, 9], [5, 7, 9, 1]]]]
+    assert b.grad.asnumpy().tolist() == [[[[-4, -6, -2, 0], [2, 3, -9, -6], [-2, -3, 3, 2], [-4, -6, -2, -2]]]]
+
+
 REGRESSIONS = ["LinearRegressionOutput", "LogisticRegressionOutput", "MAERegressionOutput"]
 LABELS = [
     *((name, {}, data, label) for name in REGRESSIONS for data, label in [

@@ -303,7 +303,13 @@ def _cumsum(rng: random.Random, first: TensorType | None) -> Case:
 
 def _reduce(rng: random.Random, first: TensorType | None) -> Case:
     x = _first(rng, first, ALL)
-    op = rng.choice(("any", "all") if x.dtype is BOOL else ("sum", "prod", "max", "min"))
+    op = rng.choice(
+        ("any", "all")
+        if x.dtype is BOOL
+        else ("sum", "mean", "prod", "max", "min")
+        if x.dtype.is_float
+        else ("sum", "prod", "max", "min")
+    )
     return Case("reduce", (x,), {"op": op, "axes": tuple(k for k in range(x.rank) if rng.random() < 0.5)})
 
 
