@@ -13,12 +13,13 @@ from typing import Any
 from gluonjit.codegen.access import Access, Buffer
 from gluonjit.codegen.index import Affine, Var, affine, counter
 from gluonjit.codegen.llvm import Function, Module
+from gluonjit.codegen.sorting import Sort
 from gluonjit.codegen.values import Val
-from gluonjit.ir.dims import Dim, Extent, named, names_of
+from gluonjit.ir.dims import Dim, Extent
 from gluonjit.ir.graph import Op
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.primitives.reduction import accumulator
-from gluonjit.ir.types import BOOL, I64, DType, IRError
+from gluonjit.ir.types import BOOL, I64, IRError
 
 _SMALL = 1 << 12
 """Up to so many elements, one thread does all the work."""
@@ -182,95 +183,5 @@ def _scatter_add(f: Function, s: Access, op: Op) -> None:
 
 
 def _sort(f: Function, s: Access, op: Op) -> None:
-    """Heapsort of the indices, in place, by (value, index): with the index in the key no two are equal, so an
-    unstable sort gives the result of a stable one. NaN counts as the largest."""
-    outer, n, inner = _around(op.operands[0].shape, op.attrs["axis"])
-    x = _buffer(f, op, 0, outer, n, inner)
-    values, order = _buffer(f, op, 1, outer, n, inner), _buffer(f, op, 2, outer, n, inner)
-    sift = _sift_function(f.module, f.name, s.width, x, op.attrs["descending"])
-
-    def line(t: Affine) -> None:
-        o, at = t // inner, t % inner
-        first = s.uniform(o * (n * inner) + at)
-        keys, indices = f.gep(s.in_memory(x.dtype), x.pointer, first.ssa), f.gep("i64", order.pointer, first.ssa)
-
-        def place(k: Any) -> str:
-            return f.gep("i64", indices, f.mul(k, inner))
-
-        def settle(root: Any, end: Any) -> None:
-            sizes = [("i64", named(name)) for name in _names(inner)]
-            f.call(sift, "void", ("ptr", keys), ("ptr", indices), ("i64", root), ("i64", end), *sizes)
-
-        with f.for_(0, n) as loop:
-            f.store("i64", loop.index, place(loop.index), 8)
-        half = f.div(n, 2)
-        with f.for_(0, half) as loop:
-            settle(f.sub(f.sub(half, 1), loop.index), n)
-        with f.for_(1, n) as loop:
-            last = f.sub(n, loop.index)
-            top, bottom = f.load("i64", indices, 8), f.load("i64", place(last), 8)
-            f.store("i64", bottom, indices, 8)
-            f.store("i64", top, place(last), 8)
-            settle(0, last)
-        with f.for_(0, n) as loop:
-            k = _bound(s, loop.index, 0, n - 1)
-            chosen = Val(f.load("i64", place(loop.index), 8), I64, False, f.scope)
-            s.store(values, (o, k, at), s.load(x, (o, s.to_index(chosen), at)))
-
-    _for_each(s, outer * inner, 8 * n, line)
-
-
-def _sift_function(module: Module, name: str, width: int, x: Buffer, descending: bool) -> str:
-    """Adds `void sift(ptr keys, ptr indices, i64 root, i64 end)`: lets the index at `root` sink to its place among the
-    first `end` ones, where every other one comes after its children (of k: 2k + 1 and 2k + 2). The sizes of names in
-    the number of inner elements are its last arguments."""
-    inner = x.shape[2]
-    name = f"{name}_sift"
-    sizes = {size: f"%size.{size}" for size in _names(inner)}
-    params = [("ptr", "keys"), ("ptr", "indices"), ("i64", "root"), ("i64", "end")]
-    f = module.function(name, [*params, *(("i64", f"size.{size}") for size in sizes)], linkage="internal")
-    f.sizes.update(sizes)
-    s = Access(f, width)
-
-    def index(k: Any) -> str:
-        return f.load("i64", f.gep("i64", "%indices", f.mul(k, inner)), 8)
-
-    def before(a: str, b: str) -> str:
-        """Whether index a sorts before index b."""
-        i, j = (Val(v, I64, False, f.scope) for v in (a, b))
-        keys = Buffer("%keys", x.dtype, (2**40,), f.root)
-        p, q = (s.load(keys, (s.to_index(v) * inner,)) for v in (i, j))
-        return _before(s, x.dtype, p, q, i, j, descending).ssa
-
-    child = f.add(f.mul("%root", 2), 1)
-    with f.if_(f.op(f"icmp slt i64 {child}, %end")), f.repeat([("i64", "%root"), ("i64", child)]) as loop:
-        root, left = loop.carried
-        right = f.min(f.add(left, 1), f.sub("%end", 1))
-        a, b = index(left), index(right)
-        later = before(a, b)  # false when there is no right child
-        down, at = f.op(f"select i1 {later}, i64 {b}, i64 {a}"), f.op(f"select i1 {later}, i64 {right}, i64 {left}")
-        mine = index(root)
-        sinks = before(mine, down)
-        for value, other, k in ((down, mine, root), (mine, down, at)):
-            chosen = f.op(f"select i1 {sinks}, i64 {value}, i64 {other}")
-            f.store("i64", chosen, f.gep("i64", "%indices", f.mul(k, inner)), 8)
-        following = f.add(f.mul(at, 2), 1)
-        loop.next(at, following)
-        loop.again = f.op(f"and i1 {sinks}, {f.op(f'icmp slt i64 {following}, %end')}")
-    return name
-
-
-def _names(n: Extent) -> list[str]:
-    return sorted(names_of((n,)))
-
-
-def _before(s: Access, dtype: DType, p: Val, q: Val, i: Val, j: Val, descending: bool) -> Val:
-    first = s.gt(p, q) if descending else s.lt(p, q)
-    equal = s.eq(p, q)
-    if dtype.is_float:
-        nan_p, nan_q = s.isnan(p), s.isnan(q)
-        # The NaN comes first in descending order, and last in ascending.
-        one = s.both(nan_p, s.inverse(nan_q)) if descending else s.both(nan_q, s.inverse(nan_p))
-        first = s.either(first, one)
-        equal = s.either(equal, s.both(nan_p, nan_q))
-    return s.either(first, s.both(equal, s.lt(i, j)))
+    sort = Sort(f, s, op)
+    _for_each(s, sort.outer * sort.inner, 8 * sort.n, sort.line)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from gluonjit.ir.dims import hint
 from gluonjit.ir.graph import Builder, Graph, Op, Value, rewrite
 from gluonjit.ir.machine import Machine
+from gluonjit.ir.sort_words import sort_scratch
 from gluonjit.ir.structure import op_key
 from gluonjit.passes.hoist import fixed_ops
 from gluonjit.passes.manager import register_pass
@@ -66,6 +67,8 @@ def select(
     fixed = {graph.inputs[k] for k in graph.attrs.get("params", ())}
     fixed.update(r for op in fixed_ops(graph) for r in op.results)
 
+    read = {v for op in graph.ops for v in op.operands}.union(graph.results, (state for _, state in graph.updates))
+
     def rule(b: Builder, op: Op, operands: tuple[Value, ...]) -> tuple[Value, ...] | None:
         if ".kernel" in op.attrs:
             return None
@@ -88,6 +91,9 @@ def select(
             return None
         names = [r.name for r in op.results]
         notes: dict[str, Any] = {".kernel": kernel}
+        if op.name == "sort":
+            notes[".scratch"] = sort_scratch(op.operands[0].type, op.attrs["axis"])
+            notes[".read"] = tuple(k for k, r in enumerate(op.results) if r in read)
         if kernel == "loops" and sum(hint(v.type.nbytes) for v in (*op.operands, *op.results)) > target.l3:
             notes[".streaming"] = True  # larger than the last-level cache
         if kernel == "loops":

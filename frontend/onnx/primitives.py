@@ -312,7 +312,9 @@ def _scatter_add(w: Writer, op: Op) -> str:
 def _sort(w: Writer, op: Op) -> Any:
     (x,) = op.operands
     axis = op.attrs["axis"]
-    return w.emit("TopK", [w.name(x), w.extent(x.shape[axis])], 2, axis=axis, largest=int(op.attrs["descending"]))
+    return w.emit(
+        "TopK", [w.name(x), w.extent(op.results[0].shape[axis])], 2, axis=axis, largest=int(op.attrs["descending"])
+    )
 
 
 # Reductions and products

@@ -250,7 +250,7 @@ def sync_batch_norm(b: Any, *inputs: Any, eps: float, fix_gamma: bool, use_globa
 
     Shapes: data (batch, channels, …), gamma, beta, moving_mean and moving_var (channels,) -> data's shape
 
-    There is one device, so it is `BatchNorm`, but with `output_mean_var`, outputs 2 and 3 are the mean and the variance.
+    There is one device, so it is `BatchNorm`; but outputs 2 and 3, with `output_mean_var`, are the mean and variance.
 
     >>> one, zero = mx.nd.ones(1), mx.nd.zeros(1)
     >>> mx.nd.contrib.SyncBatchNorm(mx.nd.array([[3], [5]]), one, zero, one, one * 4, eps=0, key="bn").asnumpy()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gluonjit.ir.types import F32, I64, DType, dtype_of
 from gluonjit.operators.attributes import boolean, dtype, enum, integer, optional
-from gluonjit.operators.joining import part
 from gluonjit.operators.registry import OperatorError, operator
 from gluonjit.operators.support import convert, require_numeric
 
@@ -42,7 +41,7 @@ def sort(b: Any, data: Any, *, axis: int | None, is_ascend: bool) -> Any:
     array([[1., 2., 3.]], dtype=float32)
     """
     x, axis = _line(b, "sort", data, axis)
-    return b.sort(x, axis=axis, descending=not is_ascend)[0]
+    return b.sort(x, axis=axis, descending=not is_ascend, order=False)
 
 
 @operator(
@@ -95,14 +94,30 @@ def topk(b: Any, data: Any, *, axis: int | None, k: int, ret_typ: str, is_ascend
     if k > n:
         raise OperatorError(f"k must be smaller than {n}, get k = {k}")
     count = k if k >= 1 else n
-    values, positions = b.sort(x, axis=axis, descending=not is_ascend)
-    if ret_typ == "mask":
-        # Sorting the positions inverts the permutation: `rank` is the place of each element in the order.
-        rank = b.sort(positions, axis=axis, descending=False)[1]
-        mask = b.cast(b.lt(rank, b.constant(count, I64)), dtype=dtype_of(data))
-        return b.reshape(mask, shape=tuple(data.shape))
-    values = part(b, values, axis, 0, count)
+    how = {"axis": axis, "descending": not is_ascend, "count": 0 if count == n else count}
     if ret_typ == "value":
-        return values
-    positions = convert(b, part(b, positions, axis, 0, count), dtype)
+        return b.sort(x, **how, order=False)
+    values, positions = b.sort(x, **how)
+    if ret_typ == "mask":
+        # A matrix whose columns are lines.
+        lines = math.prod(x.shape[:axis]) * math.prod(x.shape[axis + 1 :])
+        rows = b.reshape(b.transpose(positions, perm=_last(axis, len(x.shape))), shape=(lines, count))
+        line = b.broadcast(b.iota(shape=(lines, 1), axis=0, dtype=I64), shape=(lines, count))
+        at = b.concat(*(b.reshape(v, shape=(1, lines, count)) for v in (line, rows)), axis=0)
+        own = dtype_of(data)
+        none, ones = (b.broadcast(b.constant(v, own), shape=s) for v, s in ((0, (lines, n)), (1, (lines, count))))
+        mask = b.reshape(b.scatter_add(none, at, ones), shape=_moved(x.shape, axis))
+        perm = _last(axis, len(x.shape))
+        mask = b.transpose(mask, perm=tuple(sorted(range(len(perm)), key=perm.__getitem__)))
+        return b.reshape(mask, shape=tuple(data.shape))
+    positions = convert(b, positions, dtype)
     return positions if ret_typ == "indices" else (values, positions)
+
+
+def _last(axis: int, rank: int) -> tuple[int, ...]:
+    """The permutation that makes an axis the last one."""
+    return (*(k for k in range(rank) if k != axis), axis)
+
+
+def _moved(shape: Sequence[int], axis: int) -> tuple[int, ...]:
+    return tuple(shape[k] for k in _last(axis, len(shape)))

@@ -6,7 +6,7 @@ The forward pass does not read the labels; inference may bind any arrays to them
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from gluonjit.ir.dims import Dim, Extent, are_equal

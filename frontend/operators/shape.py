@@ -16,8 +16,8 @@ from gluonjit.operators.support import Shapes, merge, shape_text
 
 
 def _reshaped(b: Any, data: Any, new: Sequence[int], codes: Sequence[int]) -> Any:
-    """Reads the elements in their order into a shape that may have fewer, as MXNet does. In a shape that has more, MXNet
-    leaves the rest unset."""
+    """Reads the elements in order into a shape that may have fewer, as MXNet does. Of a shape that has more, MXNet
+    leaves a part unset."""
     old, size = math.prod(data.shape), math.prod(new)
     if is_less(old, size):
         raise OperatorError(f"Cannot reshape array of size {old} into shape {tuple(codes)}")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.ir.dims import Dim, is_static
+from gluonjit.ir.dims import Dim, is_less, is_static
 from gluonjit.ir.opdef import REQUIRED, primitive
 from gluonjit.ir.primitives.checks import INTEGER, NUMERIC, check_axis, check_choice, check_kind, check_same_dtype
 from gluonjit.ir.types import I64, IRError, TensorType, dtype_of, type_of
@@ -126,24 +126,105 @@ def _eval_scatter_add(x: np.ndarray, idx: np.ndarray, u: np.ndarray) -> np.ndarr
 # sort -----------------------------------------------------------------------------------------------------------------
 
 
-def _infer_sort(x: TensorType, axis: Any, descending: Any) -> tuple[TensorType, TensorType]:
+def _infer_sort(x: TensorType, axis: Any, descending: Any, count: Any, order: Any) -> Any:
     check_axis(axis, x)
     check_kind(x, NUMERIC)
-    if not isinstance(descending, bool):
-        raise IRError(f"descending must be True or False, got {descending!r}")
-    return x, x.with_dtype(I64)
+    for name, value in (("descending", descending), ("order", order)):
+        if not isinstance(value, bool):
+            raise IRError(f"{name} must be True or False, got {value!r}")
+    if not isinstance(count, int) or count < 0 or is_less(x.shape[axis], count):
+        raise IRError(f"count must be 0 or at most {x.shape[axis]}, got {count!r}")
+    y = x.with_shape((*x.shape[:axis], count or x.shape[axis], *x.shape[axis + 1 :]))
+    return (y, y.with_dtype(I64)) if order else y
 
 
-def _eval_sort(x: np.ndarray, axis: int, descending: bool) -> tuple[np.ndarray, np.ndarray]:
-    key = x.astype(np.float32) if x.dtype.kind == "V" else x
-    if descending:
-        # Reversing a stable ascending sort of the reversed axis keeps equal elements in order, and puts NaN first.
-        order = np.argsort(np.flip(key, axis), axis, kind="stable")
-        order = np.flip(x.shape[axis] - 1 - order, axis)
-    else:
-        order = np.argsort(key, axis, kind="stable")
-    order = order.astype(np.int64, copy=False)
-    return np.take_along_axis(x, order, axis), order
+def _eval_sort(x: np.ndarray, axis: int, descending: bool, count: int, order: bool) -> Any:
+    n = x.shape[axis]
+    if not x.size:
+        values = x[(slice(None),) * axis + (slice(count or n),)]
+        return (values, np.zeros(values.shape, np.int64)) if order else values
+    lines = np.ascontiguousarray(np.moveaxis(x, axis, -1))
+    if not order:
+        found = _first_values(lines, descending, count or n)
+        if found is not None:
+            return np.ascontiguousarray(np.moveaxis(found, -1, axis))
+    places = _first_in_order(_sort_keys(lines, descending), count or n)
+    results = [np.ascontiguousarray(np.moveaxis(y, -1, axis)) for y in (_at(lines, places), places)]
+    return tuple(results) if order else results[0]
+
+
+def _at(lines: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """`take_along_axis` of the last axis, several times as fast."""
+    if lines.ndim > 1:
+        places = places + np.arange(0, lines.size, lines.shape[-1]).reshape(*lines.shape[:-1], 1)
+    return lines.reshape(-1).take(places)
+
+
+def _first_values(lines: np.ndarray, descending: bool, count: int) -> np.ndarray | None:
+    """Those in order, by NumPy's sort; None if equal elements may differ in their bits: 0 and -0, NaNs."""
+    if lines.dtype.kind == "V":
+        return None
+    if lines.dtype.kind == "f" and (np.isnan(lines).any() or (np.signbit(lines) & (lines == 0)).any()):
+        return None
+    n = lines.shape[-1]
+    if count < n:
+        first = n - count if descending else count - 1
+        parts = np.partition(lines, first, axis=-1)
+        lines = parts[..., first:] if descending else parts[..., :count]
+    # The stable sort of bytes counts them.
+    lines = np.sort(lines, axis=-1, kind="stable" if lines.dtype.itemsize == 1 else "quicksort")
+    return lines[..., ::-1] if descending else lines
+
+
+def _sort_keys(x: np.ndarray, descending: bool) -> np.ndarray:
+    """Integers that order as the elements do; equal elements have equal keys."""
+    if x.dtype.kind not in "fV":
+        return ~x if descending else x
+    bits = x.dtype.itemsize * 8
+    keys = (x + x.dtype.type(0)).view(f"i{bits // 8}")  # -0 + 0 is 0
+    below = keys >> keys.dtype.type(bits - 1)
+    below &= np.iinfo(keys.dtype).max
+    keys ^= below
+    unordered = np.isnan(x)
+    if unordered.any():
+        keys[unordered] = np.iinfo(keys.dtype).max
+    return np.invert(keys, out=keys) if descending else keys
+
+
+def _first_in_order(keys: np.ndarray, count: int) -> np.ndarray:
+    """The places along the last axis of the first `count` keys; equal ones keep their order.
+
+    A key and its place in one integer are never equal, so NumPy's fastest sort will do: it is several times as fast as
+    a stable one.
+    """
+    n = keys.shape[-1]
+    place = max(n - 1, 0).bit_length()
+    if keys.dtype.itemsize * 8 + place > 63:
+        return _first_of_wide(keys, count)
+    words = keys.astype(np.int64)
+    words <<= place
+    words |= np.arange(n)
+    if count < n:
+        words = np.partition(words, count, axis=-1)[..., :count]
+    words.sort(axis=-1)
+    words &= (1 << place) - 1
+    return words
+
+
+def _first_of_wide(keys: np.ndarray, count: int) -> np.ndarray:
+    n = keys.shape[-1]
+    if not 0 < count < n or not keys.size:
+        order = np.argsort(keys, axis=-1)
+        ordered = _at(keys, order)
+        if (ordered[..., 1:] == ordered[..., :-1]).any():
+            order = np.argsort(keys, axis=-1, kind="stable")
+        return order.astype(np.int64, copy=False)[..., :count]
+    last = np.partition(keys, count - 1, axis=-1)[..., count - 1 : count]
+    less, same = keys < last, keys == last
+    missing = count - less.sum(-1, keepdims=True)
+    chosen = less | same & (np.cumsum(same, axis=-1) <= missing)
+    places = np.nonzero(chosen)[-1].reshape(*keys.shape[:-1], count)
+    return _at(places, np.argsort(_at(keys, places), axis=-1, kind="stable"))
 
 
 # gradients ------------------------------------------------------------------------------------------------------------
@@ -194,12 +275,15 @@ def _vjp_scatter_add(b: Any, g: Any, y: Any, x: Any, idx: Any, u: Any) -> tuple[
     return g, None, b.select(b.reshape(kept, shape=(*kept.shape, *(1,) * rest)), b.gather_nd(g, idx), _zeros(b, u))
 
 
-def _vjp_sort(b: Any, g: Any, y: Any, x: Any, axis: int, descending: bool) -> Any:
-    values, order = g[0], y[1]
+def _vjp_sort(b: Any, g: Any, y: Any, x: Any, axis: int, descending: bool, count: int, order: bool) -> Any:
+    values = g[0] if order else g
     if values is None:
         return None
-    places = [order if k == axis else b.iota(shape=x.shape, axis=k, dtype=I64) for k in range(len(x.shape))]
-    return b.scatter_add(_zeros(b, x), b.concat(*(b.reshape(p, shape=(1, *x.shape)) for p in places), axis=0), values)
+    found = y[1] if order else b.sort(x, axis=axis, descending=descending, count=count)[1]
+    places = [found if k == axis else b.iota(shape=found.shape, axis=k, dtype=I64) for k in range(len(x.shape))]
+    return b.scatter_add(
+        _zeros(b, x), b.concat(*(b.reshape(p, shape=(1, *found.shape)) for p in places), axis=0), values
+    )
 
 
 primitive(
@@ -232,7 +316,8 @@ primitive(
     "sort",
     infer=_infer_sort,
     eval=_eval_sort,
-    attrs={"axis": REQUIRED, "descending": False},
+    attrs={"axis": REQUIRED, "descending": False, "count": 0, "order": True},
     vjp=_vjp_sort,
-    doc="values in order along an axis, and where each came from; equals keep their order, NaN is the largest",
+    doc="values in order along an axis (all, or the first count) and, with order, where each came from; equals keep "
+    "their order, NaN is the largest",
 )

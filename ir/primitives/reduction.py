@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gluonjit.ir.opdef import NO_GRADIENT, REQUIRED, primitive
-from gluonjit.ir.primitives.checks import NUMERIC, check_axes, check_axis, check_bool, check_choice, check_kind
+from gluonjit.ir.primitives.checks import FLOAT, NUMERIC, check_axes, check_axis, check_bool, check_choice, check_kind
 from gluonjit.ir.types import F32, F64, I64, DType, IRError, TensorType, dtype_of
 
 Index = Any
@@ -51,7 +51,7 @@ def _infer_reduce(x: TensorType, op: Any, axes: Any) -> TensorType:
     check_choice("op", op, (*_UFUNCS, "mean"))
     check_axes("axes", axes, x)
     if op == "mean":
-        check_kind(x, "f")
+        check_kind(x, FLOAT)
     elif op in ("any", "all"):
         check_bool(x, f"the operand of {op}")
     else:

@@ -241,6 +241,7 @@ def test_sequential():
     for axis in (0, 1, 2):
         check_op("cumsum", f32(N, 3, L), axis=axis)
         check_op("sort", f32(N, 3, L), axis=axis, descending=axis == 1)
+    check_op("sort", f32(N, 300, L), axis=1, count=7)
     check_op("cumsum", f32(N, L), axis=1)
     check_op("cumsum", f32(N, L, 5), axis=1)
     check_op("sort", TensorType(I32, (N, L)), axis=0, tops=(4,), descending=False)

@@ -51,6 +51,25 @@ def test_long_axes(target, nthreads):
     check("scatter_add", [np.ascontiguousarray(data), rows, added], {}, target, nthreads)
 
 
+SORTED = [
+    ("float32", 32, 5), ("float32", 33, 0), ("int8", 40, 9), ("float64", 100, 0), ("int32", 1000, 10),
+    ("float64", 300, 290), ("uint8", 300, 1), ("float16", 257, 41), ("int64", 300, 300),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("dtype", "n", "count"), SORTED)
+def test_every_way_to_sort(dtype, n, count):
+    """Ranks, insertion, wide and narrow digits, and a selection first; with ties, and along both kinds of axes."""
+    rng = np.random.default_rng(n)
+    for shape, axis in (((3, n), 1), ((n, 2), 0)):
+        x = rng.integers(-60, 60, shape).astype(dtype)
+        if x.dtype.kind == "f":
+            for value in (np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0):
+                x[rng.random(shape) < 0.05] = value
+        check("sort", [x], {"axis": axis, "descending": n % 2 == 0, "count": count}, nthreads=2, at_end=True)
+        check("sort", [x], {"axis": axis, "descending": n % 2 == 1, "count": count, "order": False})
+
+
 @pytest.mark.parametrize("descending", [False, True])
 def test_sort_of_special_values(descending):
     x = np.array([np.nan, 1, -0.0, np.inf, np.nan, 0.0, -np.inf, 1, np.nan, -1], np.float32)

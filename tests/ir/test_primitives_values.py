@@ -241,14 +241,16 @@ def test_sort(special):
         case = draw("sort", rng)
         (x,) = case.values(rng, special)
         axis, descending = case.attrs["axis"], case.attrs["descending"]
+        count = case.attrs["count"] or x.shape[axis]
         got, order = run("sort", x, **case.attrs)
         assert got.dtype == x.dtype and order.dtype == np.int64
+        assert run("sort", x, **case.attrs, order=False).tobytes() == got.tobytes()
         for at in lines(x, axis):
             line = plain(x[at])
 
             # NaN is the largest; Python's sort is stable, reversed too.
             keys = [(v != v, 0 if v != v else v) for v in line]
-            want = sorted(range(len(line)), key=lambda k, keys=keys: keys[k], reverse=descending)
+            want = sorted(range(len(line)), key=lambda k, keys=keys: keys[k], reverse=descending)[:count]
             assert order[at].tolist() == want
             np.testing.assert_array_equal(plain(got[at]), [line[k] for k in want])
 

@@ -293,7 +293,9 @@ def _scatter_add(rng: random.Random, first: TensorType | None) -> Case:
 
 def _sort(rng: random.Random, first: TensorType | None) -> Case:
     x = _first(rng, first, NUMBERS, low=1)
-    return Case("sort", (x,), {"axis": rng.randrange(x.rank), "descending": rng.random() < 0.5})
+    axis = rng.randrange(x.rank)
+    count = rng.randrange(x.shape[axis] + 1)
+    return Case("sort", (x,), {"axis": axis, "descending": rng.random() < 0.5, "count": count})
 
 
 def _cumsum(rng: random.Random, first: TensorType | None) -> Case:

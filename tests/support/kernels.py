@@ -19,6 +19,7 @@ from gluonjit.ir.dims import Extent, at, names_of
 from gluonjit.ir.graph import Builder, Graph, Value
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.sizes import sized
+from gluonjit.ir.sort_words import sort_scratch
 from gluonjit.ir.types import TensorType
 
 
@@ -65,6 +66,7 @@ def opened(
         lower_loops("kernel", graph, {**attrs, ".scratch": memory}, target, module)
     else:
         lower("kernel", target, module)
+        memory = sort_memory(graph)
     loaded = llvm.load(llvm.compile_module(module.text(), target))
 
     def run(
@@ -77,6 +79,12 @@ def opened(
         return arrays[len(inputs) : len(types)]
 
     return run
+
+
+def sort_memory(graph: Graph) -> Extent:
+    """Bytes of scratch memory for a graph that is one `sort`, which the pass `select` would annotate."""
+    (op, *_) = graph.ops
+    return sort_scratch(op.operands[0].type, op.attrs["axis"]) if op.name == "sort" else 0
 
 
 def guarded(array: np.ndarray, at_end: bool) -> np.ndarray:
@@ -130,5 +138,6 @@ def run(
     outputs = [np.full(v.shape, 7, v.dtype.numpy) for v in graph.outputs]
     if at_end is not None:
         inputs, outputs = ([guarded(np.asarray(x), at_end) for x in arrays] for arrays in (inputs, outputs))
-    loaded.call("kernel", [*inputs, *outputs], nthreads)
+    work = [] if lower is None else [np.zeros(sort_memory(graph), np.uint8)]
+    loaded.call("kernel", [*inputs, *outputs, *work], nthreads)
     return outputs
