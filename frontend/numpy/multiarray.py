@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,7 @@ class ndarray(NumpyMethods, NDArray):  # type: ignore[misc]
     def __repr__(self) -> str:
         text = repr(self._array)
         if self._array.dtype == np.float32:
-            text = text.replace(", dtype=float32)", ")")
+            text = re.sub(r",\s+dtype=float32\)$", ")", text)  # on a line of its own behind a long last line
         return text
 
     def __str__(self) -> str:

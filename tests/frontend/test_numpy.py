@@ -77,6 +77,7 @@ def test_what_makes_arrays():
 
 def test_printing():
     assert repr(mnp.array([1.0, 2.5])) == "array([1. , 2.5])"
+    assert repr(mnp.arange(12)).endswith(" 11.])"), "not even where NumPy breaks the line before dtype"
     assert repr(mnp.ones(2, dtype="int32")) == "array([1, 1], dtype=int32)"
     assert str(mnp.array(1)) == "1.0"
 
