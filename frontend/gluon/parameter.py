@@ -14,7 +14,7 @@ from gluonjit.gluon.parameter_dict import ParameterDict
 from gluonjit.gluon.released import Releasable
 from gluonjit.gluon.utils import shape_is_known
 from gluonjit.language import rng
-from gluonjit.language.kinds import as_np
+from gluonjit.language.kinds import as_current, as_np
 from gluonjit.language.running import no_trace
 from gluonjit.language.source import stacklevel
 from gluonjit.ndarray import sparse_arrays
@@ -229,7 +229,7 @@ class Parameter(Releasable):
             raise MXNetError(f"Parameter '{self.name}' cannot have storage type csr: use 'row_sparse' or 'default'")
         # A program may initialize blocks that it makes at its first call.
         with no_trace(), rng.postponed() if postponed else nullcontext():
-            data = ndarray.zeros(self.shape, ctx_list[0], self.dtype)
+            data = as_current(ndarray.zeros(self.shape, ctx_list[0], self.dtype))
             if value is None:
                 initializers.create(default_init)(initializers.InitDesc(self.name, {"__init__": init}), data)
             else:

@@ -78,16 +78,45 @@ def unique(
 FALLBACK = (
     "allclose alltrue apply_along_axis apply_over_axes argpartition argwhere array_equal array_equiv choose compress "
     "corrcoef correlate count_nonzero cov digitize divmod extract flatnonzero float_power frexp heaviside histogram2d "
-    "histogram_bin_edges i0 interp intersect1d isclose isin lexsort modf nanargmax nanargmin nancumprod nancumsum "
-    "nanmax nanmedian nanmin nanpercentile nanprod nanquantile partition piecewise poly polyadd polydiv polyfit "
-    "polyint polymul polysub positive ptp result_type roots searchsorted select setdiff1d setxor1d signbit spacing "
+    "histogram_bin_edges genfromtxt i0 in1d interp intersect1d isclose isin lexsort modf nanargmax nanargmin nancumprod nancumsum "
+    "nanmax nanmedian nanmin nanpercentile nanprod nanquantile partition percentile piecewise poly polyadd polydiv polyfit "
+    "polyint polymul polysub positive ptp quantile result_type roots searchsorted select setdiff1d setxor1d signbit spacing "
     "take_along_axis trim_zeros union1d unwrap vander"
 ).split()
 """Functions that MXNet leaves to NumPy: they need values, which are unknown while tracing."""
 
 
-def _by_numpy(name: str) -> Callable[..., Any]:
-    plain = getattr(np, {"alltrue": "all"}.get(name, name))
+def _percentile(scale: float) -> Callable[..., Any]:
+    def function(
+        a: Any,
+        q: Any,
+        axis: Any = None,
+        out: Any = None,
+        overwrite_input: Any = None,
+        interpolation: Any = "linear",
+        keepdims: bool = False,
+    ) -> Any:
+        if np.min(q) < 0 or np.max(q) > scale:
+            raise ValueError("percentile exceeds the valid range")
+        found = np.quantile(a, np.asarray(q, np.float64) / scale, axis, method=interpolation, keepdims=keepdims)
+        found = np.asarray(found, np.float64 if a.dtype == np.float64 else np.float32)
+        if out is not None:
+            out[...] = found
+        return found if out is None else out
+
+    return function
+
+
+_RENAMED: dict[str, Callable[..., Any]] = {
+    "alltrue": np.all,
+    "in1d": np.isin,
+    "percentile": _percentile(100),
+    "quantile": _percentile(1),
+}
+
+
+def on_values(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+    """NumPy's function `plain` as one of `mx.np`, called `name`."""
 
     def inwards(x: Any) -> Any:
         if isinstance(x, (list, tuple)):
@@ -96,7 +125,7 @@ def _by_numpy(name: str) -> Callable[..., Any]:
 
     def outwards(y: Any) -> Any:
         if isinstance(y, (list, tuple)):
-            return type(y)(map(outwards, y))
+            return [*map(outwards, y)] if isinstance(y, list) else tuple(map(outwards, y))
         return _wrapped(y) if isinstance(y, np.ndarray) else y
 
     def function(*args: Any, **kwargs: Any) -> Any:
@@ -104,7 +133,8 @@ def _by_numpy(name: str) -> Callable[..., Any]:
         check_gradient(name, (*args, *kwargs.values()), found, wrapped=True)
         return found
 
-    function.__name__, function.__doc__ = name, f"`numpy.{name}`, on values: not in compiled code"
+    function.__name__ = function.__qualname__ = name.rpartition(".")[2]
+    function.__doc__ = f"`numpy.{name}`, on values: not in compiled code"
     return function
 
 
@@ -554,7 +584,6 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 for _function in FUNCTIONS.values():
     _function.__module__ = "gluonjit.numpy"
-FUNCTIONS |= {name: _by_numpy(name) for name in FALLBACK}
+FUNCTIONS |= {name: on_values(name, _RENAMED.get(name) or getattr(np, name)) for name in FALLBACK}
 FUNCTIONS["row_stack"] = FUNCTIONS["vstack"]
 FUNCTIONS["shares_memory"] = may_share_memory
-LINALG = {"norm": norm, "det": det, "slogdet": slogdet}

@@ -11,6 +11,7 @@ from gluonjit.base import MXNetError, integer_types
 from gluonjit.context import current_context
 from gluonjit.language import rng
 from gluonjit.numpy.dispatch import apply
+from gluonjit.numpy.multiarray import array
 
 Function = Callable[..., Any]
 
@@ -232,6 +233,29 @@ def random_functions(symbolic: bool) -> dict[str, Function]:
         y = apply("_npi_random_randint", (), {**attrs, "dtype": _type(dtype, "int64")}, out, symbolic=symbolic)
         return y if size not in (None, ()) else apply("_np_reshape", (y,), {"newshape": ()})
 
+    def multinomial(n: int, pvals: Any, size: Any = None) -> Any:
+        """How often each of several outcomes comes in `n` draws with these probabilities, as int64
+
+        >>> mx.np.random.multinomial(5, [0, 1, 0]).asnumpy()
+        array([0, 5, 0])
+        """
+        if isinstance(pvals, np.ndarray):
+            raise ValueError("numpy ndarray is not supported!")
+        if not hasattr(pvals, "as_np_ndarray"):
+            if any(isinstance(p, (list, tuple)) for p in pvals):
+                raise ValueError("object too deep for desired array")
+            pvals = array(pvals)
+        count = pvals.shape[0]
+        draws = uniform(size=(*(size_of(size) or ()), int(n), 1))
+        limits = apply("_np_cumsum", (pvals,), {"axis": 0})[: count - 1]
+        below = apply("_npi_less", (draws, apply("_npi_cast", (limits,), {"dtype": "float32"})))
+        # How many draws are below each limit; those between two of them are an outcome's.
+        up_to = apply("_np_sum", (apply("_npi_cast", (below,), {"dtype": "int64"}),), {"axis": -2})
+        one = apply("_np_sum", (apply("_npi_cast", (draws,), {"dtype": "int64"}),), {"axis": -2})
+        ends = [apply("_npi_full_like", (one,), {"fill_value": float(k)}) for k in (0, int(n))]
+        up_to = apply("_npi_concatenate", (ends[0], up_to, ends[1]), {"axis": -1, "num_args": 3})
+        return apply("_npi_subtract", (up_to[..., 1:], up_to[..., :-1]))
+
     def shuffle(x: Any) -> None:
         """Permutes the slices along the first axis, in place
 
@@ -281,7 +305,7 @@ def random_functions(symbolic: bool) -> dict[str, Function]:
         """
         rng.seed(seed, ctx)
 
-    made = [uniform, normal, rand, randn, randint, shuffle, bernoulli, seed]
+    made = [uniform, normal, rand, randn, randint, multinomial, shuffle, bernoulli, seed]
     named: dict[str, Function] = {f.__name__: f for f in made}  # type: ignore[misc]
     named["uniform_n"] = trailing("_npi_uniform_n", "low", "high", (0.0, 1.0))
     named["normal_n"] = trailing("_npi_normal_n", "loc", "scale", (0.0, 1.0))

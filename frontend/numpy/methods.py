@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 METHODS = (
-    "all any argmax argmin argsort clip copy cumsum diag dot max mean min moveaxis nonzero prod repeat round sort "
+    "all any argmax argmin argsort copy cumsum diag dot max mean min moveaxis nonzero prod repeat round sort "
     "squeeze std sum swapaxes take tile var expand_dims flip broadcast_to diagonal trace"
 ).split()
 """Functions of `np` that are also methods."""
@@ -82,6 +82,10 @@ class NumpyMethods:
     def split(self, *args: Any, **kwargs: Any) -> Any:
         """`np.split`."""
         return self._np.split(self, *args, **kwargs)
+
+    def clip(self, min: Any = None, max: Any = None, out: Any = None) -> Any:
+        """`np.clip` of this array."""
+        return self._np.clip(self, min, max, out)
 
     def as_np_ndarray(self) -> Any:
         """Itself."""

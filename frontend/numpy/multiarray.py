@@ -34,6 +34,12 @@ class ndarray(NumpyMethods, NDArray):  # type: ignore[misc]
         given = shape is None or isinstance(shape, np.ndarray)
         super().__init__(shape if given else np.empty(shape, element_type(dtype)))
 
+    def __format__(self, form: str) -> str:
+        """A single number in any form of Python's numbers."""
+        if self.ndim and form:
+            raise TypeError(f"Cannot format mxnet.numpy.ndarray with format_spec {form!r}: it has {self.ndim} axes")
+        return format(str(self) if self.ndim else self.item(), form)
+
     # What it is
 
     @property

@@ -16,7 +16,7 @@ from gluonjit.language import late
 from gluonjit.language.kinds import as_np
 from gluonjit.language.mxnet_names import no_attribute
 from gluonjit.language.namespace import make_function
-from gluonjit.numpy import composed, filled_arrays, functions, numpy_symbols
+from gluonjit.numpy import composed, filled_arrays, functions, matrices, numpy_symbols
 from gluonjit.operators.registry import OPERATORS, get
 
 Function = Callable[..., Any]
@@ -28,8 +28,7 @@ def flavours(symbolic: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     of_npx = ("bernoulli", "uniform_n", "normal_n", "seed")
     np_names: dict[str, Any] = dict(functions.functions(symbolic))
     np_names["random"] = {name: f for name, f in random.items() if name not in of_npx}
-    linalg = {name: _operator(op, name, "np.linalg", symbolic) for name, op in _LINALG.items()}
-    np_names["linalg"] = {**linalg, **composed.LINALG}
+    np_names["linalg"] = {"inv": _operator("_npi_inv", "inv", "np.linalg", symbolic), **matrices.FUNCTIONS}
     np_names["_internal"] = _Operators("_npi_", "np._internal", symbolic)
     npx_names: dict[str, Any] = _Operators("_npx_", "npx", symbolic).all()
     npx_names["nonzero"] = _stacked_nonzero
@@ -39,9 +38,6 @@ def flavours(symbolic: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     npx_names = {name: f for name, f in npx_names.items() if not name.startswith("_")}
     npx_names["random"] = {name: random[name] for name in of_npx}
     return np_names, npx_names
-
-
-_LINALG = {"inv": "_npi_inv"}
 
 
 def _stacked_nonzero(a: Any) -> Any:

@@ -393,3 +393,100 @@ def test_refusals(x):
         mnp.zeros((2,), order="F")
     with pytest.raises(TypeError, match="invalid keyword"):
         mnp.exp(x, nonsense=1)
+
+
+# Matrices
+
+A = [[4.0, 1], [2, 3]]
+S = [[2.0, 1], [1, 3]]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "expected"),
+    [
+        ("solve", (A, [1.0, 2]), [0.1, 0.6]),
+        ("solve", (A, S), [[0.5, 0], [0, 1]]),
+        ("cholesky", (S,), [[2**0.5, 0], [0.5**0.5, 2.5**0.5]]),
+        ("tensorsolve", ([[[1.0, 0]], [[0, 2]]], [[3.0], [4]]), [3, 2]),
+        ("matrix_power", (A, 3), [[86, 39], [78, 47]]),
+        ("multi_dot", ([A, S, A],), [[50, 30], [50, 40]]),
+        ("eigvalsh", (S,), [1.381966, 3.618034]),
+        ("pinv", ([[1.0, 2, 3], [4, 5, 7]],), [[-1.428571, 0.6], [0.142857, 0], [0.714286, -0.2]]),
+        ("matrix_rank", (A,), 2),
+        ("cond", (A,), 2.618034),
+    ],
+)
+def test_functions_of_matrices(name, arguments, expected):
+    """The expected values are MXNet's."""
+
+    def array(x):
+        return [array(y) for y in x] if name == "multi_dot" and isinstance(x[0][0], list) else mx.np.array(x)
+
+    given = [array(x) if isinstance(x, list) else x for x in arguments]
+    np.testing.assert_allclose(getattr(mx.np.linalg, name)(*given), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_decompositions():
+    a = mx.np.array([[1.0, 2, 3], [4, 5, 7]])
+    u, s, vt = mx.np.linalg.svd(a)
+    assert vt.shape == (2, 3) and s.dtype == np.float32
+    np.testing.assert_allclose(((u * s) @ vt).asnumpy(), a.asnumpy(), rtol=1e-5)
+    q, r = mx.np.linalg.qr(a)
+    np.testing.assert_allclose((q @ r).asnumpy(), a.asnumpy(), rtol=1e-5)
+    w, v = mx.np.linalg.eigh(mx.np.array(S))
+    np.testing.assert_allclose(((v * w) @ v.T).asnumpy(), S, rtol=1e-5)
+    x, _, rank, _ = mx.np.linalg.lstsq(a.T, mx.np.array([1.0, 2, 3]))
+    np.testing.assert_allclose(x.asnumpy(), [1, 0], atol=1e-5)
+    assert rank == 2
+
+
+def test_systems_of_equations_are_compiled_and_have_gradients():
+    class Solved(mx.gluon.HybridBlock):
+        def hybrid_forward(self, F, a, b):
+            return F.np.linalg.solve(a, b)
+
+    a, b = mx.np.array(S), mx.np.array([1.0, 2])
+    a.attach_grad()
+    for hybridize in (False, True):
+        net = Solved()
+        net.hybridize(hybridize)
+        with mx.autograd.record():
+            y = net(a, b).sum()
+        y.backward()
+        np.testing.assert_allclose(a.grad.asnumpy(), [[-0.08, -0.24], [-0.04, -0.12]], rtol=1e-4)
+
+
+def test_percentiles():
+    a = mx.np.array([[1, 2, 3], [4, 5, 7]], dtype="int32")
+    assert mx.np.percentile(a, 50).item() == 3.5 and mx.np.quantile(a, 0.5).dtype == np.float32
+    assert mx.np.percentile(a, 30, axis=1, interpolation="lower").asnumpy().tolist() == [1, 4]
+    with pytest.raises(ValueError, match="exceeds the valid range"):
+        mx.np.percentile(a, 101)
+
+
+def test_numbers_of_outcomes():
+    x = mx.np.random.multinomial(20, mx.np.array([0.2, 0, 0.8]), size=(50, 2)).asnumpy()
+    assert x.dtype == np.int64 and x.shape == (50, 2, 3)
+    assert (x.sum(-1) == 20).all() and not x[..., 1].any() and 14 < x[..., 2].mean() < 18
+    assert mx.np.random.multinomial(3, [1.0]).asnumpy().tolist() == [3]
+
+
+def test_arrays_as_programs_write_and_limit_them():
+    x = mx.np.array([-1, 1, 3.0])
+    assert f"{x[1]:.3f}" == "1.000" and f"{x}" == "[-1.  1.  3.]"
+    with pytest.raises(TypeError, match="Cannot format"):
+        f"{x:.3f}"  # noqa: B018
+    assert x.clip(min=0).tolist() == [0, 1, 3] and x.clip(max=2).tolist() == [-1, 1, 2]
+    assert mx.np.genfromtxt(["1,2", "3,4"], delimiter=",", dtype=np.int32).tolist() == [[1, 2], [3, 4]]
+
+
+def test_initializers_get_arrays_of_numpy():
+    kinds = []
+
+    class Noted(mx.init.Initializer):
+        def _init_weight(self, name, array):
+            kinds.append(type(array))
+
+    with mx.util.np_array(True):
+        mx.gluon.nn.Dense(2, in_units=2, use_bias=False).initialize(Noted())
+    assert kinds == [mx.np.ndarray]
