@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from gluonjit.base import string_types as string_types
 from gluonjit.execution.anomalies import detect_anomaly
 from gluonjit.execution.python_functions import Function
 from gluonjit.execution.recorded_symbols import recorded_symbol
@@ -22,6 +23,7 @@ from gluonjit.language.modes import (
 )
 from gluonjit.ndarray import NDArray
 from gluonjit.ndarray.variable import Variable
+from gluonjit.symbol import Symbol as Symbol
 
 __all__ = [
     "Function",

@@ -91,6 +91,81 @@ NDArrayHandle = ctypes.c_void_p
 """The type that MXNet passes to callbacks instead of an array; `nd.NDArray(handle)` is the array."""
 
 
+SymbolHandle = ctypes.c_void_p
+mx_int = ctypes.c_int
+mx_uint = ctypes.c_uint
+mx_float = ctypes.c_float
+mx_float_p = ctypes.POINTER(mx_float)
+
+
+def c_str(string: str) -> ctypes.c_char_p:
+    """A string for C."""
+    return ctypes.c_char_p(string.encode("utf-8"))
+
+
+def c_str_array(strings: Sequence[str]) -> Any:
+    """An array of strings for C."""
+    return c_array(ctypes.c_char_p, [s.encode("utf-8") for s in strings])
+
+
+def c_array(ctype: Any, values: Sequence[Any]) -> Any:
+    """An array for C with copies of the values."""
+    return (ctype * len(values))(*values)
+
+
+def c_array_buf(ctype: Any, buf: Any) -> Any:
+    """An array for C in the memory of a buffer (`array.array`)."""
+    return (ctype * len(buf)).from_buffer(buf)
+
+
+def ctypes2buffer(cptr: Any, length: int) -> bytearray:
+    """A copy of `length` bytes behind a pointer to characters."""
+    if not isinstance(cptr, ctypes.POINTER(ctypes.c_char)):
+        raise RuntimeError("expected char pointer")
+    return bytearray(ctypes.string_at(cptr, length))
+
+
+def ctypes2numpy_shared(cptr: Any, shape: Sequence[int]) -> np.ndarray:
+    """An array in the memory behind a pointer to floats."""
+    if not isinstance(cptr, mx_float_p):
+        raise RuntimeError("expected float pointer")
+    return np.ctypeslib.as_array(cptr, tuple(shape))
+
+
+def build_param_doc(
+    arg_names: Sequence[str], arg_types: Sequence[str], arg_descs: Sequence[str], remove_dup: bool = True
+) -> str:
+    """The section "Parameters" of a docstring in NumPy's style."""
+    seen: set[str] = set()
+    lines = ["Parameters", "----------"]
+    for name, kind, text in zip(arg_names, arg_types, arg_descs):
+        if remove_dup and name in seen:
+            continue
+        seen.add(name)
+        lines += [f"{name} : {kind}", *([f"    {text}"] if text else [])]
+    return "\n".join(lines) + "\n"
+
+
+class classproperty:
+    """A property of a class, as a decorator."""
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+
+    def __get__(self, instance: Any, owner: Any) -> Any:
+        return self.function(owner)
+
+
+def with_metaclass(meta: type, *bases: type) -> Any:
+    """A base by which a class gets the metaclass `meta`, as in Python 2 and 3."""
+
+    class Once(meta):  # type: ignore[valid-type,misc]
+        def __new__(cls, name: str, _: Any, content: dict[str, Any]) -> Any:
+            return meta(name, bases, content)
+
+    return type.__new__(Once, "temporary_class", (), {})
+
+
 def py_str(x: bytes) -> str:
     """Decodes a string from C."""
     return x.decode("utf-8")

@@ -1,6 +1,8 @@
 """`mx.io`: iterators over batches of data (`data.iterators`, `data.comma_separated`, `data.libsvm`,
 `image.record_iterators`)."""
 
+import sys as _sys
+
 from gluonjit.data import iterators as _iterators
 from gluonjit.data.comma_separated import CSVIter as CSVIter
 from gluonjit.data.iterators import *  # noqa: F403
@@ -11,3 +13,6 @@ from gluonjit.image.record_iterators import ImageRecordUInt8Iter as ImageRecordU
 from gluonjit.language.mxnet_names import forward as _forward
 
 __getattr__ = _forward(__name__, _iterators)
+
+io = utils = _sys.modules[__name__]
+"""MXNet's files, which programs import."""

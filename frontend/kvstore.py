@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 import os
+import sys as _sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -23,13 +25,37 @@ from gluonjit.ndarray.sparse_arrays import RowSparseNDArray, sum_rows
 from gluonjit.ndarray.sparse_functions import retain
 from gluonjit.optimizer import Optimizer, Updater, get_updater
 
-__all__ = ["KVStore", "create"]
+__all__ = ["KVStore", "KVStoreBase", "create"]
 
 _DISTRIBUTED = ("dist", "dist_sync", "dist_device_sync", "dist_sync_device")
 _LOCAL = ("local", "device", "nccl", "local_update_cpu", "local_allreduce_cpu", "local_allreduce_device")
 
 
-class KVStore:
+class KVStoreBase:
+    """The base of stores that programs define for `Trainer`: they have `broadcast`, `pushpull`, `is_capable`, `type`,
+    `rank` and `num_workers`, and `create` makes those that were registered.
+
+    >>> @mx.kvstore.KVStoreBase.register
+    ... class MyStore(mx.kvstore.KVStoreBase):
+    ...     type = "mystore"
+    >>> mx.kv.create("mystore").type
+    'mystore'
+    """
+
+    OPTIMIZER = "optimizer"
+    kv_registry: ClassVar[dict[str, type]] = {}
+
+    @staticmethod
+    def register(klass: type) -> type:
+        """A decorator: `create` makes the class, by its name in small letters."""
+        name = klass.__name__.lower()
+        if name in KVStoreBase.kv_registry:
+            warnings.warn(f"New kvstore {klass} is overriding {KVStoreBase.kv_registry[name]}", stacklevel=2)
+        KVStoreBase.kv_registry[name] = klass
+        return klass
+
+
+class KVStore(KVStoreBase):
     """A dictionary of arrays.
 
     A key is an int or a string. Methods that take a key and a value also take a list of keys and a list of values. A
@@ -345,12 +371,14 @@ def _pairs(key: Any, value: Any) -> list[tuple[Any, Any]]:
     return list(zip(key, value))
 
 
-def create(name: str = "local") -> KVStore:
+def create(name: str = "local") -> Any:
     """The store called `name`: `'local'`, `'device'` or `'nccl'` for one process, `'dist_sync'`, `'dist_device_sync'`
     or `'horovod'` for all those that `mpirun` has started. MPI is started by the first of the latter."""
     if not isinstance(name, str):
         raise TypeError("name must be a string")
     type_ = name.lower()
+    if type_ in KVStoreBase.kv_registry:
+        return KVStoreBase.kv_registry[type_]()
     if type_ in _DISTRIBUTED:
         return DistributedStore(type_)
     if type_ == "horovod":
@@ -386,5 +414,8 @@ def for_training(kvstore: Any, devices: int, arrays: Sequence[Any]) -> tuple[Any
         on_store = False
     return create(kvstore), on_store
 
+
+base = kvstore = _sys.modules[__name__]
+"""MXNet's files, which programs import."""
 
 _mxnet_names.explain(__name__)

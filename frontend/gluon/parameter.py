@@ -10,6 +10,7 @@ import numpy as np
 
 from gluonjit import context, ndarray, symbol
 from gluonjit.base import MXNetError
+from gluonjit.gluon import parameter_files
 from gluonjit.gluon.parameter_dict import ParameterDict
 from gluonjit.gluon.released import Releasable
 from gluonjit.gluon.utils import shape_is_known
@@ -70,7 +71,6 @@ class Parameter(Releasable):
     ((2, 3), (2, 3))
     """
 
-    _ctx_map: Any = None
     _trainer: Any = None
     _plain = False
     """Whether layers compute with `_data` itself for arguments on cpu(0)."""
@@ -406,6 +406,29 @@ class Parameter(Releasable):
         arrays = self._arrays()
         x = arrays[0 if ctx is None and len(arrays) == 1 else self._context_index(ctx)]
         return x.grad  # type: ignore[return-value]
+
+    def _load_init(
+        self, data: ndarray.NDArray, ctx: Any, cast_dtype: bool = False, dtype_source: str = "current"
+    ) -> None:
+        """MXNet's name for setting a parameter, initialized or not, to a copy of an array that was loaded."""
+        parameter_files.assign_all([(self, data)], ctx, cast_dtype, dtype_source)
+
+    @property
+    def _grad(self) -> list[ndarray.NDArray] | None:
+        """MXNet's name for the gradient buffers, which programs read; None if there are none."""
+        return None if self._data is None or self._grad_req == "null" else self.list_grad()
+
+    @property
+    def _ctx_map(self) -> list[list[int | None]] | None:
+        """MXNet's table of the arrays' places: by parity of the device's type, then by its number."""
+        if self._ctx_list is None:
+            return None
+        found: list[list[int | None]] = [[], []]
+        for k, c in enumerate(self._ctx_list):
+            row = found[c.device_typeid & 1]
+            row.extend([None] * (c.device_id + 1 - len(row)))
+            row[c.device_id] = k
+        return found
 
     def list_grad(self) -> list[ndarray.NDArray]:
         """The gradient buffer of each context."""

@@ -65,6 +65,15 @@ class BucketingModule(BaseModule):
             return self._sym_gen(key)
 
     @property
+    def _curr_module(self) -> Module | None:
+        """MXNet's name for the module of the current bucket, which programs read; so is the next one."""
+        return self._current
+
+    @property
+    def _curr_bucket_key(self) -> Any:
+        return next((key for key, module in self._buckets.items() if module is self._current), None)
+
+    @property
     def _module(self) -> Module:
         """The module of the current bucket."""
         if self._current is None:

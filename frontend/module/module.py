@@ -6,7 +6,7 @@ import logging
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from gluonjit import context, ndarray
 from gluonjit.data.iterators import DataDesc
@@ -20,6 +20,7 @@ from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.language.interrupts import Uninterrupted
 from gluonjit.model import load_checkpoint
 from gluonjit.module.base_module import BaseModule, Params, Shapes, check_described, check_input_names, described
+from gluonjit.module.executor_group import DataParallelExecutorGroup
 from gluonjit.ndarray import NDArray
 from gluonjit.ndarray.variable import requests
 from gluonjit.optimizer import Optimizer, Updater, get_updater
@@ -140,15 +141,19 @@ class Module(BaseModule):
     # Names and shapes
 
     @property
-    def _exec_group(self) -> _ExecGroup:
+    def _exec_group(self) -> DataParallelExecutorGroup:
         executor, params, aux = self._bound(), self._param_names, self._aux_names
-        return _ExecGroup(
+        return DataParallelExecutorGroup(
             params,
             [[self._arrays[name]] for name in params],
             [[self._grads.get(name)] for name in params],
             aux,
             [[self._arrays[name]] for name in aux],
             [executor],
+            self._symbol,
+            self._context,
+            self._data_shapes,
+            self._label_shapes,
         )
 
     @property
@@ -566,20 +571,6 @@ class Module(BaseModule):
     def load_optimizer_states(self, fname: Any) -> None:
         """Loads what `save_optimizer_states` wrote."""
         self._optimizing().set_states(Path(fname).read_bytes(), str(fname))
-
-
-class _ExecGroup(NamedTuple):
-    """What published scripts read of MXNet's executors, one for each context; here there is one in all.
-
-    `param_arrays` and `grad_arrays` have a list of one array for each of `param_names` ([None] without a gradient).
-    """
-
-    param_names: list[str]
-    param_arrays: list[list[Any]]
-    grad_arrays: list[list[Any]]
-    aux_names: list[str]
-    aux_arrays: list[list[Any]]
-    execs: list[Executor]
 
 
 class _Monitored:

@@ -628,7 +628,10 @@ _ELEMENT_TYPES = {d.numpy for d in DTYPES.values()}
 
 
 def element_type(spec: Any) -> np.dtype:
-    """The NumPy dtype that `spec` names. TypeError if it names none, MXNetError if arrays do not support it."""
+    """The NumPy dtype that `spec` names, or that it has, as an array does. TypeError if there is none, MXNetError if
+    arrays do not support it."""
+    if not isinstance(spec, (str, type, np.dtype)):
+        spec = getattr(spec, "dtype", spec)
     try:
         return dtype(spec).numpy
     except IRError as e:

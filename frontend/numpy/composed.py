@@ -78,10 +78,10 @@ def unique(
 FALLBACK = (
     "allclose alltrue apply_along_axis apply_over_axes argpartition argwhere array_equal array_equiv choose compress "
     "corrcoef correlate count_nonzero cov digitize divmod extract flatnonzero float_power frexp heaviside histogram2d "
-    "histogram_bin_edges genfromtxt i0 in1d interp intersect1d isclose isin lexsort modf nanargmax nanargmin nancumprod nancumsum "
-    "nanmax nanmedian nanmin nanpercentile nanprod nanquantile partition percentile piecewise poly polyadd polydiv polyfit "
-    "polyint polymul polysub positive ptp quantile result_type roots searchsorted select setdiff1d setxor1d signbit spacing "
-    "take_along_axis trim_zeros union1d unwrap vander"
+    "histogram_bin_edges genfromtxt i0 in1d interp intersect1d isclose isin lexsort modf nanargmax nanargmin "
+    "nancumprod nancumsum nanmax nanmedian nanmin nanpercentile nanprod nanquantile partition percentile piecewise "
+    "poly polyadd polydiv polyfit polyint polymul polysub positive ptp quantile result_type roots searchsorted select "
+    "setdiff1d setxor1d signbit spacing take_along_axis trim_zeros union1d unwrap vander"
 ).split()
 """Functions that MXNet leaves to NumPy: they need values, which are unknown while tracing."""
 

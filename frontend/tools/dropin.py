@@ -19,36 +19,15 @@ from types import ModuleType
 
 from gluonjit.base import MXNetError
 from gluonjit.language import mxnet_names
+from gluonjit.tools import removed_names
 
 _OURS = "gluonjit"
 _THEIRS = "mxnet"
 _ROOTS = {"mxnet": _OURS, "horovod": f"{_OURS}.horovod"}
 """What their packages are here. Horovod's own library is made for MXNet's."""
 
-OLD_NUMPY_NAMES = {
-    # What NumPy 1.24 removed: Python's own types.
-    "int": int,
-    "float": float,
-    "bool": bool,
-    "object": object,
-    "complex": complex,
-    "str": str,
-    # What NumPy 2 removed or renamed.
-    "float_": "float64",
-    "complex_": "complex128",
-    "unicode_": "str_",
-    "string_": "bytes_",
-    "Inf": "inf",
-    "NaN": "nan",
-    "product": "prod",
-    "cumproduct": "cumprod",
-    "alltrue": "all",
-    "sometrue": "any",
-    "in1d": "isin",
-    "row_stack": "vstack",
-    "trapz": "trapezoid",
-}
-"""Names that NumPy has removed since MXNet's time: the object, or its name in today's NumPy."""
+_LOADED = ("ndarray", "symbol", "gluon", "module", "io")
+"""Parts that `import mxnet` leaves in `sys.modules`, where libraries look for them: einops for `mxnet.ndarray`."""
 
 
 def install_as_mxnet(numpy_aliases: bool = False) -> None:
@@ -67,17 +46,7 @@ def install_as_mxnet(numpy_aliases: bool = False) -> None:
     if not any(isinstance(finder, _Alias) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Alias())
     if numpy_aliases:
-        restore_numpy_names()
-
-
-def restore_numpy_names() -> None:
-    """Adds those of `OLD_NUMPY_NAMES` to NumPy that it lacks."""
-    import numpy as np
-
-    for name, meaning in OLD_NUMPY_NAMES.items():
-        # Not `hasattr`: for removed names, NumPy's `__getattr__` would warn or raise.
-        if name not in np.__dict__:
-            setattr(np, name, getattr(np, meaning) if isinstance(meaning, str) else meaning)
+        removed_names.restore_numpy_names()
 
 
 class _Alias(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -95,6 +64,10 @@ class _Alias(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """Replaces `module`, which the import system created, in `sys.modules` by gluonjit's module."""
         assert module.__spec__ is not None
         sys.modules[module.__name__] = module.__spec__.loader_state
+        if module.__name__ == _THEIRS:
+            for name in _LOADED:
+                importlib.import_module(f"{_THEIRS}.{name}")
+            importlib.import_module("multiprocessing.pool")  # programs use it without importing it
 
 
 def _resolve(fullname: str) -> ModuleType:

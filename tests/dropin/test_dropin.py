@@ -146,8 +146,8 @@ def test_numpy_names():
     assert installed("import warnings; warnings.simplefilter('ignore')\n" + program) == ["False False"]
     everything = """
     import numpy as np
-    from gluonjit.tools.dropin import OLD_NUMPY_NAMES
-    print(all(hasattr(np, name) for name in OLD_NUMPY_NAMES), np.float_(1).dtype, np.product([2, 3]), np.Inf)
+    from gluonjit.tools.removed_names import NUMPY_NAMES
+    print(all(hasattr(np, name) for name in NUMPY_NAMES), np.float_(1).dtype, np.product([2, 3]), np.Inf)
     """
     assert installed(everything, numpy_aliases=True) == ["True float64 6 inf"]
 

@@ -48,6 +48,22 @@ def test_numpy_may_stay_as_it_is(run):
     assert done.stdout == "False\n", done.stderr
 
 
+def test_what_numpy_and_python_have_removed(run):
+    """In the program and in the modules beside it, with one line that says so."""
+    program = """
+import collections, inspect, sys
+import numpy as np
+import mxnet
+print(isinstance([], collections.Iterable), inspect.getargspec(lambda a, b=1: 0).args)
+print(np.array([[1], [1, 2]]).dtype, np.fromstring(b"\\x01\\x00", "int16"), np.fromstring("1 2", sep=" "))
+print(float(np.array([1.5])), type(float(2)) is float, {"mxnet.ndarray", "mxnet.gluon"} <= set(sys.modules))
+import helper
+"""
+    done = run("script.py", script=program, helper="import numpy as np\nprint(int(np.array([[7]])))")
+    assert done.stdout.splitlines() == ["True ['a', 'b']", "object [1] [1. 2.]", "1.5 True True", "7"], done.stderr
+    assert done.stderr.count("have removed") == 1 and "collections.Iterable" in done.stderr
+
+
 def test_gpus_may_be_cpus(run):
     program = """
 import mxnet as mx

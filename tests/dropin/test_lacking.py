@@ -63,7 +63,7 @@ def test_modules(module):
     try:
         importlib.import_module(full(module))
     except ImportError as e:
-        if not str(e).endswith(LACKING):  # one that is made of another here, and no file
+        if LACKING not in str(e):  # one that is made of another here, and no file
             assert isinstance(getattr(importlib.import_module(full(parent)), name), type(mx)), e
 
 
@@ -84,8 +84,8 @@ CONTRIB = f"'gluonjit.contrib': {LACKING}"
     ("statement", "said"),
     [
         (
-            "from gluonjit.contrib.tensorboard import LogMetricsCallback",
-            f"cannot import name 'tensorboard' from {CONTRIB}",
+            "from gluonjit.contrib.quantization import quantize_model",
+            f"cannot import name 'quantization' from {CONTRIB}; float models run",
         ),
         ("import gluonjit.rtc", f"cannot import name 'rtc' from 'gluonjit': {LACKING}"),
         ("import gluonjit.nd", "No module named 'gluonjit.nd'"),  # a name, and no module, in MXNet as well

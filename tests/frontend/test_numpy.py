@@ -475,7 +475,7 @@ def test_arrays_as_programs_write_and_limit_them():
     x = mx.np.array([-1, 1, 3.0])
     assert f"{x[1]:.3f}" == "1.000" and f"{x}" == "[-1.  1.  3.]"
     with pytest.raises(TypeError, match="Cannot format"):
-        f"{x:.3f}"  # noqa: B018
+        f"{x:.3f}"
     assert x.clip(min=0).tolist() == [0, 1, 3] and x.clip(max=2).tolist() == [-1, 1, 2]
     assert mx.np.genfromtxt(["1,2", "3,4"], delimiter=",", dtype=np.int32).tolist() == [[1, 2], [3, 4]]
 

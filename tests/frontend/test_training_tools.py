@@ -136,6 +136,32 @@ def test_a_store_adds_and_copies():
     assert (kv.type, kv.rank, kv.num_workers, kv.is_capable("optimizer")) == ("device", 0, 1, True)
 
 
+def test_a_store_of_the_program():
+    @mx.kvstore.KVStoreBase.register
+    class Counting(mx.kvstore.base.KVStoreBase):
+        type, rank, num_workers, seen = "counting", 0, 1, ()
+
+        def broadcast(self, key, value, out, priority=0):
+            self.seen += (key,)
+
+        def pushpull(self, key, value, out=None, priority=0):
+            self.seen += (key,)
+
+        @staticmethod
+        def is_capable(capability):
+            return False
+
+    net = mx.gluon.nn.Dense(1, in_units=2, use_bias=False)
+    net.initialize()
+    store = mx.kv.create("counting")
+    trainer = mx.gluon.Trainer(net.collect_params(), "sgd", kvstore=store)
+    with mx.autograd.record():
+        y = net(nd.ones((1, 2)))
+    y.backward()
+    trainer.step(1)
+    assert len(store.seen) == 2
+
+
 def test_a_store_with_an_optimizer(tmp_path):
     kv = mx.kv.create()
     kv.set_optimizer(optimizer.create("plain", learning_rate=0.5))

@@ -20,7 +20,7 @@ MAY_IMPORT = {
 }
 FRONTEND = (
     "language.mxnet_names",
-    "_version attribute base engine log lr_scheduler name registry util",
+    "_version attribute base engine executor_manager libinfo log lr_scheduler name registry util",
     "context deployed",
     "files",
     "language",
@@ -57,6 +57,7 @@ EXTRAS = {
     "graphviz",
     "igraph",
     "mpi4py",
+    "mxboard",
     "onnx",
     "pyarrow",
     "ray",

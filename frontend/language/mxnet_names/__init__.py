@@ -34,6 +34,14 @@ SHORT = {
 
 
 _INSTEAD = {
+    "library": ", as it loads operators compiled for MXNet's library: write them in Python (mx.operator.CustomOp)",
+    "notebook": "; log with mx.callback.Speedometer, or mx.contrib.tensorboard.LogMetricsCallback",
+    "quantization": "; float models run as they are, quantized ones that MXNet made do, too",
+    "rtc": ", as it compiles code for GPUs; use operators of mx.nd, or mx.operator.CustomOp",
+    "space": ", as it describes kernels of TVM for MXNet's library",
+    "torch": ", as it calls Lua Torch; call PyTorch from mx.operator.CustomOp",
+    "th": ", as it calls Lua Torch; call PyTorch from mx.operator.CustomOp",
+    "tvmop": ", as it loads kernels of TVM for MXNet's library; hybridized blocks are compiled here",
     "getnnz": ", as arrays in graphs are dense: count elements with (x != 0).sum(), or call nd.contrib.getnnz before",
 }
 """What to do without a name that is missing."""
@@ -136,7 +144,7 @@ def check_import(fullname: str) -> None:
     """Raises ImportError for a module that Python did not find, if MXNet has the name and gluonjit lacks it."""
     module, _, name = fullname.rpartition(".")
     if has(fullname.partition(".")[2]) and getattr(sys.modules.get(module), name, None) is None:
-        why = f"MXNet {VERSION} has it, gluonjit lacks it"
+        why = f"MXNet {VERSION} has it, gluonjit lacks it{_INSTEAD.get(name, '')}"
         raise ImportError(f"cannot import name {name!r} from {module!r}: {why}", name=fullname)
 
 

@@ -6,19 +6,20 @@ import argparse
 import os
 import runpy
 import sys
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any
 
 from gluonjit.context import use_cpus_for_gpus
 from gluonjit.ir.types import IRError
+from gluonjit.tools import removed_names
 
 
 def add_commands(commands: Any) -> None:
     p = commands.add_parser(
         "exec",
         help="run a Python program with gluonjit in place of MXNet",
-        description="Runs a Python program in which `import mxnet` gives gluonjit. Names that NumPy has removed since "
-        "MXNet's time (np.int, np.float, np.bool, np.object) are restored.",
+        description="Runs a Python program in which `import mxnet` gives gluonjit. What NumPy and Python have "
+        "removed since MXNet's time (np.int, collections.Iterable, float() of an array with one element) is restored.",
         epilog="example:\n  echo 'import mxnet as mx; print(mx.nd.ones((2, 3)) + 1)' > old.py; gluonjit exec old.py",
         usage="gluonjit exec [--gpus-are-cpus] [--no-numpy-aliases] (SCRIPT.py | -m MODULE) [ARGUMENT ...]",
     )
@@ -40,11 +41,14 @@ def _run(arguments: argparse.Namespace) -> None:
     if arguments.gpus_are_cpus:
         use_cpus_for_gpus()
     install_as_mxnet(numpy_aliases=not arguments.no_numpy_aliases)
+    removed_names.restore_python_names()
+    if not arguments.no_numpy_aliases:
+        removed_names.restore_numpy_behaviour()
     try:
         if arguments.module:
             _run_module(words)
         else:
-            _run_script(words)
+            _run_script(words, not arguments.no_numpy_aliases)
     except (SystemExit, BrokenPipeError):
         raise
     except BaseException as e:
@@ -55,10 +59,20 @@ def _run(arguments: argparse.Namespace) -> None:
         raise SystemExit(130 if isinstance(e, KeyboardInterrupt) else 1) from None
 
 
-def _run_script(words: list[str]) -> None:
+def _run_script(words: list[str], conversions: bool) -> None:
     sys.argv[:] = words
-    sys.path.insert(0, os.path.dirname(os.path.abspath(words[0])))
-    runpy.run_path(words[0], run_name="__main__")
+    folder = os.path.dirname(os.path.abspath(words[0]))
+    sys.path.insert(0, folder)
+    if not conversions:
+        runpy.run_path(words[0], run_name="__main__")
+        return
+    sys.meta_path.insert(0, removed_names.ProgramFinder(folder + os.sep))
+    with open(words[0], "rb") as file:
+        code = removed_names.compiled(file.read(), words[0])
+    main = ModuleType("__main__")
+    main.__dict__.update(__file__=words[0], __cached__=None)
+    sys.modules["__main__"] = main
+    exec(code, main.__dict__)
 
 
 def _run_module(words: list[str]) -> None:

@@ -219,7 +219,7 @@ class Estimator:
             )
         self.max_epoch, self.max_batch, self.batch_axis = epochs, batches, batch_axis
         self.batches_per_epoch = _length(train_data)
-        handlers = self._training_handlers(val_data, _handlers(event_handlers))
+        handlers = self._prepare_default_handlers(val_data, event_handlers)
         for handler in _those(handlers, TrainBegin):
             handler.train_begin(self)
         stop = False
@@ -240,7 +240,15 @@ class Estimator:
         for handler in _those(handlers, TrainEnd):
             handler.train_end(self)
 
-    def _training_handlers(self, val_data: Any, given: list[Any]) -> list[Any]:
+    @staticmethod
+    def _categorize_handlers(event_handlers: list[Any]) -> tuple[list[Any], ...]:
+        """The handlers of each event: of training, epochs and batches, begin and end."""
+        events = (TrainBegin, EpochBegin, BatchBegin, BatchEnd, EpochEnd, TrainEnd)
+        return tuple(_those(event_handlers, event) for event in events)
+
+    def _prepare_default_handlers(self, val_data: Any, event_handlers: Any) -> list[Any]:
+        """All handlers of `fit`, in their order."""
+        given = _handlers(event_handlers)
         defaults: list[EventHandler] = [StoppingHandler(self.max_epoch, self.max_batch)]
         if not _any(given, GradientUpdateHandler):
             defaults.append(GradientUpdateHandler())

@@ -1,0 +1,55 @@
+"""Modules and private names of MXNet that published programs use."""
+
+import ctypes
+
+import pytest
+
+import gluonjit as mx
+from gluonjit.contrib import autograd as old_autograd
+from gluonjit.executor_manager import _check_arguments, _split_input_slice
+
+
+def test_gradients_in_the_old_way():
+    x = mx.nd.array([3])
+    gradients, loss = old_autograd.grad_and_loss(lambda x, y: x * y, argnum=0)(x, x + 1)
+    assert gradients[0].asscalar() == 4 and loss.asscalar() == 12
+    with old_autograd.train_section():
+        assert mx.autograd.is_recording() and mx.autograd.is_training()
+        with old_autograd.test_section():
+            assert not mx.autograd.is_recording()
+        assert mx.autograd.is_recording()
+    assert not mx.autograd.is_recording() and not mx.autograd.is_training()
+
+
+def test_parts_of_a_batch():
+    assert _split_input_slice(7, [1, 1, 2]) == [slice(0, 2), slice(2, 4), slice(4, 7)]
+    with pytest.raises(ValueError, match="Too many slices"):
+        _split_input_slice(1, [1, 1])
+    with pytest.raises(ValueError, match='duplicated argument name "a"'):
+        _check_arguments(mx.sym.var("a") + mx.sym.var("a"))
+
+
+def test_private_names_of_parameters_and_modules():
+    p = mx.gluon.Parameter("w", shape=(2,))
+    assert p._ctx_map is None and p._grad is None
+    p._load_init(mx.nd.array([1, 2]), [mx.cpu(0), mx.cpu(2)])
+    assert p._ctx_map == [[], [0, None, 1]] and len(p._grad) == 2 and p.data(mx.cpu(2)).asnumpy().tolist() == [1, 2]
+
+    module = mx.mod.BucketingModule(lambda key: (mx.sym.var("data") * 2, ["data"], None), default_bucket_key=3)
+    module.bind([("data", (4, 3))])
+    assert module._curr_bucket_key == 3 and module._curr_module._exec_group.batch_size == 4
+
+
+def test_helpers_for_c():
+    base = mx.base
+    assert base.c_str("é").value == "é".encode() and base.c_array(base.mx_uint, [1, 2])[:] == [1, 2]
+    numbers = base.c_array(base.mx_float, [1, 2, 3, 4])
+    pointer = ctypes.cast(numbers, base.mx_float_p)
+    base.ctypes2numpy_shared(pointer, (2, 2))[1, 0] = 7
+    assert numbers[2] == 7
+    head = "Parameters\n----------\n"
+    assert base.build_param_doc(["a", "a"], ["int", "int"], ["a number", ""]) == head + "a : int\n    a number\n"
+
+
+def test_element_types_of_arrays():
+    assert mx.nd.ones(2).astype(mx.nd.ones(1, dtype="int32")).dtype.__name__ == "int32"
