@@ -1,6 +1,7 @@
 """Clients that want more than their share of connections, memory and time; a polite one is answered beside them."""
 
 import contextlib
+import functools
 import json
 import os
 import socket
@@ -272,6 +273,22 @@ def test_a_crowd_leaves_nothing(starting, files, rows):
         while len(os.listdir("/dev/fd")) > count + 2 or threading.active_count() > threads + 2 or server.service.used:
             assert time.monotonic() < end
             time.sleep(0.05)
+
+
+def test_processes_that_read(server, rows, wanted):
+    """Long JSON is theirs; one that was killed fails one request, and is started anew."""
+    body = document(rows(3).tolist(), (3, 4)).replace(b'"x"', b'"data"') + b" " * 20000
+    post = functools.partial(server.ask, "POST", "/v2/models/net/infer")
+    for _ in range(3):
+        status, _, answer = post(body)
+        found = np.float32(answer["outputs"][0]["data"]).reshape(3, 3)
+        np.testing.assert_allclose(found, wanted(rows(3)), rtol=1e-6)
+    assert post(body.replace(b"[[", b"[[["))[0] == 400
+    for process in server.service.processes._all:
+        process.kill()
+        process.wait()
+    statuses = [post(body)[0] for _ in range(5)]
+    assert set(statuses) == {200, 503} and statuses[-1] == 200
 
 
 def test_what_is_logged_has_an_end():

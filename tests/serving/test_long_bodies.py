@@ -59,7 +59,7 @@ def connected(server):
 @pytest.mark.parametrize("piece", [10**6, 30011])
 def test_one_after_the_other(server, rows, wanted, taken, piece):
     """Long and short ones on one connection; behind each the next request's, at once."""
-    given = [(rows(32), 66000), (rows(3), 66001), (rows(2), 0), (rows(5), 67003), (rows(1), 1)]
+    given = [(rows(32), 40000), (rows(3), 40001), (rows(2), 0), (rows(5), 41003), (rows(1), 1)]
     sent = b"".join(request(x, padding) for x, padding in given)
     with connected(server) as connection:
         for k in range(0, len(sent), piece):
@@ -74,14 +74,14 @@ def test_one_after_the_other(server, rows, wanted, taken, piece):
 
 def test_a_client_that_asks_first(server, rows, wanted):
     with connected(server) as connection:
-        connection.sendall(request(rows(32), 66000, b"expect: 100-continue\r\n"))
+        connection.sendall(request(rows(32), 40000, b"expect: 100-continue\r\n"))
         np.testing.assert_array_equal(answers(connection, 1)[0], wanted(rows(32)))
 
 
 def test_a_client_that_goes(server, rows):
     for finish in (socket.SHUT_WR, None):
         with connected(server) as connection:
-            connection.sendall(request(rows(32), 66000)[:60000])
+            connection.sendall(request(rows(32), 40000)[:38000])
             if finish is not None:
                 connection.shutdown(finish)
                 assert b" 400 " in connection.recv(1000)
@@ -95,7 +95,7 @@ def test_a_client_that_goes(server, rows):
 def test_a_client_that_is_slow(starting, files, rows):
     with starting([{"name": "net", "files": files}], body_timeout=0.3) as server:
         with connected(server) as connection:
-            connection.sendall(request(rows(32), 66000)[:60000])
+            connection.sendall(request(rows(32), 40000)[:38000])
             assert re.match(rb"HTTP/1.1 408 .*\r\nconnection: close\r\n", connection.recv(1000), re.S)
             connection.sendall(bytes(1000))
         assert server.service.used == 0
