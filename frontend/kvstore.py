@@ -194,7 +194,7 @@ class KVStore(KVStoreBase):
             for target, ids in zip(targets, each, strict=len(each) != 1):
                 if not isinstance(target, RowSparseNDArray):
                     raise MXNetError(f"row_sparse_pull: out= is {target.stype!r}; it must be row_sparse")
-                retain(stored, ids.reshape(-1), out=target)
+                retain(stored, ids.reshape(-1)).copyto(target)
 
     def set_optimizer(self, optimizer: Optimizer) -> None:
         """From now on pushed values are gradients for `optimizer`."""

@@ -10,19 +10,20 @@ import numpy as np
 from gluonjit import ndarray
 from gluonjit.base import MXNetError
 from gluonjit.context import Context, placed
+from gluonjit.execution import on_parts
 from gluonjit.execution.backends import get_backend
 from gluonjit.execution.compile_log import Signature
 from gluonjit.execution.computation import Computation, Forward, compiled, evaluated
 from gluonjit.execution.interpreted import interpreted, is_tiny
 from gluonjit.execution.open_shapes import Codes
 from gluonjit.execution.session import Inputs, Monitor, Session, overwrite
-from gluonjit.execution.tape import Saved
+from gluonjit.execution.tape import Saved, in_rows, write
 from gluonjit.ir.types import TensorType, type_of
 from gluonjit.language import late
 from gluonjit.ndarray import NDArray
 from gluonjit.ndarray.custom_calls import kept_operators
 from gluonjit.ndarray.gradient_listeners import announce, listeners
-from gluonjit.ndarray.variable import requests, store
+from gluonjit.ndarray.variable import Variable, requests
 from gluonjit.runtime.backend import Backend, Callee
 from gluonjit.runtime.executable import Executable
 from gluonjit.runtime.watching import Progress
@@ -31,6 +32,7 @@ from gluonjit.symbol.graph import Entry, Node, devices_of, post_order, variables
 from gluonjit.symbol.infer import check_shape, known_variables
 from gluonjit.symbol.lower import lower, stream_numbers
 from gluonjit.symbol.shapes import is_complete, solve_shapes
+from gluonjit.symbol.storage_types import declared_storage, gradient_storage, storage_types
 
 LEARNED = ("weight", "bias", "gamma", "beta", "alpha")
 """The endings of names of layers' parameters."""
@@ -77,6 +79,12 @@ class Executor:
         self._computations: dict[bool, Computation] = {}
         """What runs the same graphs where gradients are wanted, by training mode."""
         self._last: _Recorded | None = None
+        self._last_on_parts: on_parts.Run | None = None
+        leaves = dict(zip([*self._arguments, *self._aux], [*self.arg_arrays, *self.aux_arrays]))
+        self._stypes = storage_types(self._symbol._heads, {node: x.stype for node, x in leaves.items()})
+        ends = (*self._symbol._heads, *((node, 0) for node in leaves))
+        self._on_parts = any(self._stypes.get(e, "default") != "default" for e in ends)
+        """Whether the graph takes or makes sparse arrays."""
         self._unrecorded: tuple[bool, Inputs, list[Saved]] | None = None
         """The last `forward`, if it kept nothing for the gradient: its mode, and its inputs as they were."""
         self._outputs: list[Any] | None = None
@@ -117,7 +125,7 @@ class Executor:
                 if head[0] in arrays:
                     made[head] = arrays[head[0]]
                 elif head not in made:
-                    made[head] = ndarray.zeros(v.shape, devices[head[0]], v.dtype.numpy)
+                    made[head] = ndarray.zeros(v.shape, devices[head[0]], v.dtype.numpy, stype=self._stypes[head])
             self._outputs = [made[head] for head in self._symbol._heads]
         return self._outputs
 
@@ -140,6 +148,14 @@ class Executor:
                 )
             arguments[name][:] = array
         training = bool(is_train)
+        self._last_on_parts = None
+        if self._on_parts:
+            self._last = self._unrecorded = None
+            self._last_on_parts = run = self._run_on_parts(training)
+            for (node, _), own, made in zip(self._symbol._heads, self.outputs, run.outputs):
+                if node.op is not None:
+                    own[:] = made.detach()
+            return self.outputs
         session = self._session(training, kwargs)
         inputs = session.inputs([*self.arg_arrays, *self.aux_arrays])
         self._last = self._unrecorded = None
@@ -154,6 +170,11 @@ class Executor:
             if node.op is not None:
                 overwrite(own, new)
         return self.outputs
+
+    def _run_on_parts(self, training: bool) -> on_parts.Run:
+        arrays = dict(zip([*self._arguments, *self._aux], [*self.arg_arrays, *self.aux_arrays]))
+        gradients = {self._arguments[k]: (self._requests[k], self.grad_arrays[k]) for k in self._wrt()}
+        return on_parts.Run(self._symbol._heads, arrays, gradients, training, self._monitor)
 
     def _session(self, training: bool, given: Collection[str] = ()) -> Session:
         session = self._sessions.get(training)
@@ -178,7 +199,8 @@ class Executor:
             computation = self._computations[training] = Computation(graph, compile)
         wrt = self._wrt()
         heads = computation.differentiable(wrt)
-        forward = computation.forward(wrt, heads)
+        rows = tuple(n for n, k in enumerate(wrt) if self.grad_arrays[k].stype == "row_sparse")
+        forward = computation.forward(wrt, heads, rows)
         if watched is not None:
             with kept_operators(session.graph, inputs.arrays) as kept:
                 outputs, _ = forward.run([value.array for value in watched])
@@ -243,7 +265,7 @@ class Executor:
         return sorted(found.items(), key=lambda item: item[0])
 
     def _types(self) -> list[TensorType]:
-        return [type_of(x._array) for x in (*self.arg_arrays, *self.aux_arrays)]
+        return [type_of(x._stand_in) for x in (*self.arg_arrays, *self.aux_arrays)]
 
     def _graph(self, training: bool, types: Sequence[TensorType] | None = None) -> Any:
         """The graph for arrays of these types, by default those of the bound ones."""
@@ -265,6 +287,12 @@ class Executor:
         MXNetError if an output's gradient is missing, or an array was written to since `forward` that the gradients
         depend on.
         """
+        if self._on_parts:
+            if self._last_on_parts is None:
+                self._last_on_parts = self._run_on_parts(is_train)
+            self._last_on_parts.backward(self._head_gradients(out_grads), is_train)
+            self._last_on_parts = None
+            return
         if self._last is None and self._unrecorded is not None:
             training, inputs, watched = self._unrecorded
             self._check(watched, range(len(watched)))
@@ -294,8 +322,8 @@ class Executor:
             values.append(np.zeros(own.shape, dtype) if given[k] is None else given[k]._array.astype(dtype, copy=False))
         values += [np.ones((), np.float32) for _ in backward.told]
         gradients, updates = backward.computation.run(values, self._announce if listeners else None)
-        for k, gradient in zip(last.wrt, gradients):
-            store(self.grad_arrays[k], self._requests[k], gradient)
+        for k, gradient in zip(last.wrt, in_rows(backward, gradients, [self.grad_arrays[k] for k in last.wrt])):
+            write(Variable.into(self._requests[k], self.grad_arrays[k]), gradient)
         if is_train:
             for k, new in zip(backward.writes, updates, strict=True):
                 overwrite([*self.arg_arrays, *self.aux_arrays][k], new)
@@ -447,7 +475,13 @@ def _arrays(key: str, given: Any, names: Sequence[str], partial: bool = False) -
 
 
 def simple_bind(
-    symbol: Any, ctx: Any, grad_req: Any, type_dict: Any, shapes: Mapping[str, Any], group2ctx: Any
+    symbol: Any,
+    ctx: Any,
+    grad_req: Any,
+    type_dict: Any,
+    stype_dict: Any,
+    shapes: Mapping[str, Any],
+    group2ctx: Any,
 ) -> Executor:
     """See `Symbol.simple_bind`."""
     arguments, aux = variables(symbol._heads)
@@ -459,15 +493,20 @@ def simple_bind(
     types = solve_variables(symbol, type_dict or {}, shapes)
     devices = devices_of(symbol._heads, group2ctx or {}, ctx)
 
-    def zeros(node: Node) -> Any:
+    stypes = {n: declared_storage(n, stype_dict or {}) for n in (*arguments, *aux)}
+    table = storage_types(symbol._heads, stypes)
+
+    def zeros(node: Node, stype: str) -> Any:
         try:
-            return ndarray.zeros(types[node.name].shape, devices[node], types[node.name].dtype.numpy)
+            return ndarray.zeros(types[node.name].shape, devices[node], types[node.name].dtype.numpy, stype=stype)
         except MXNetError as e:
             raise cannot_bind(symbol, node, shapes, f"there is not enough memory for {types[node.name]}") from e
 
     wanted = requests(grad_req, [n.name for n in arguments])
-    grads = [zeros(n) if request != "null" else None for n, request in zip(arguments, wanted)]
-    args, states = [zeros(n) for n in arguments], [zeros(n) for n in aux]
+    trained = [n for n, request in zip(arguments, wanted) if request != "null"]
+    of_grads = gradient_storage(symbol._heads, table, trained)
+    grads = [zeros(n, of_grads.get(n, "default")) if n in trained else None for n in arguments]
+    args, states = ([zeros(n, stypes[n]) for n in nodes] for nodes in (arguments, aux))
     return Executor(symbol, ctx, args, states, set(shapes), grads, wanted, groups=group2ctx)
 
 

@@ -32,7 +32,7 @@ from gluonjit.language.source import quote, user_loc
 from gluonjit.ndarray import NDArray
 from gluonjit.ndarray.custom_calls import kept_operators
 from gluonjit.ndarray.gradient_listeners import announce, listeners
-from gluonjit.ndarray.sparse_arrays import BaseSparseNDArray, cast_dense, from_additions
+from gluonjit.ndarray.sparse_arrays import BaseSparseNDArray, RowSparseNDArray, add_rows, cast_dense, from_additions
 from gluonjit.ndarray.variable import Variable, store, tracked, wants_rows
 from gluonjit.runtime.eager import quiet
 from gluonjit.runtime.storage import Storage
@@ -268,8 +268,7 @@ class GraphNode(Node):
         if updates_states and written:
             with Uninterrupted():
                 for target, new in zip(written, updates, strict=True):
-                    np.copyto(target._array, new)
-                    target._wrote()
+                    target._store(new)
         if not create_graph:
             return self._gradients(backward, outputs)
         inputs = []
@@ -290,18 +289,25 @@ class GraphNode(Node):
                 announce(source.grad, source.request, gradient, progress, ready)
 
     def _gradients(self, backward: Backward, outputs: Sequence[np.ndarray]) -> list[NDArray | None]:
-        if not backward.additions:
-            return _visited(backward, [NDArray._wrap(x) for x in outputs])
-        gradients: list[NDArray] = []
-        rest = iter(outputs)
-        for k, source in enumerate(self.sources):
-            count = backward.additions.get(k)
-            if count is None:
-                gradients.append(NDArray._wrap(next(rest)))
-            else:
-                terms = [(next(rest), next(rest)) for _ in range(count)]
-                gradients.append(from_additions(source.grad.shape, terms, self.device))
-        return _visited(backward, [*gradients, *map(NDArray._wrap, rest)])
+        grads = [source.grad if k in backward.additions else None for k, source in enumerate(self.sources)]
+        return _visited(backward, in_rows(backward, outputs, grads))
+
+
+def in_rows(backward: Backward, outputs: Sequence[np.ndarray], grads: Sequence[Any]) -> list[NDArray]:
+    """The outputs of `backward`, where those that make up a gradient by rows are one row_sparse array, of the shape of
+    its array among `grads`."""
+    if not backward.additions:
+        return [NDArray._wrap(x) for x in outputs]
+    gradients: list[NDArray] = []
+    rest = iter(outputs)
+    for k, grad in enumerate(grads):
+        count = backward.additions.get(k)
+        if count is None:
+            gradients.append(NDArray._wrap(next(rest)))
+        else:
+            terms = [(next(rest), next(rest)) for _ in range(count)]
+            gradients.append(from_additions(grad.shape, terms, grad._device))
+    return [*gradients, *map(NDArray._wrap, rest)]
 
 
 def _visited(backward: Backward, results: Sequence[NDArray]) -> list[NDArray | None]:
@@ -319,15 +325,18 @@ def _visited(backward: Backward, results: Sequence[NDArray]) -> list[NDArray | N
 class RuleNode(Node):
     """An operator on sparse arrays, whose gradient is a function of the cotangent of its one result.
 
-    `places`: which of the gradients belong to `sources`.
+    `places`: which of the gradients belong to `sources`. `linear`: the gradient can be differentiated again.
     """
 
-    __slots__ = ("gradient", "places")
+    __slots__ = ("gradient", "linear", "places")
 
-    def __init__(self, name: str, inputs: Sequence[NDArray], results: Sequence[NDArray], gradient: Any) -> None:
+    def __init__(
+        self, name: str, inputs: Sequence[NDArray], results: Sequence[NDArray], gradient: Any, linear: bool
+    ) -> None:
         self.places = [k for k, x in enumerate(inputs) if x._grad_state is not None and tracked(x)]
         super().__init__(name, [inputs[k]._grad_state for k in self.places], (0,), results)
         self.gradient = gradient
+        self.linear = linear
 
     def release(self) -> None:
         super().release()
@@ -336,7 +345,7 @@ class RuleNode(Node):
     def pull(
         self, cotangents: Sequence[NDArray], create_graph: bool, given: Collection[int]
     ) -> Sequence[NDArray | None]:
-        if create_graph:
+        if create_graph and not self.linear:
             raise MXNetError(
                 f"the gradient of {self.name} on sparse arrays cannot be differentiated again: use "
                 f".tostype('default') before{quote(self.loc)}"
@@ -345,9 +354,11 @@ class RuleNode(Node):
         return [gradients[k] for k in self.places]
 
 
-def record_rule(name: str, inputs: Sequence[NDArray], results: Sequence[NDArray], gradient: Any) -> None:
+def record_rule(
+    name: str, inputs: Sequence[NDArray], results: Sequence[NDArray], gradient: Any, linear: bool = False
+) -> None:
     """Notes that an operator on sparse arrays made `results`, one array; see `RuleNode`."""
-    RuleNode(name, inputs, results, gradient).mark(results)
+    RuleNode(name, inputs, results, gradient, linear).mark(results)
 
 
 class _ConstantNode(Node):
@@ -728,6 +739,8 @@ def _sum(a: NDArray | None, b: NDArray | None, create_graph: bool) -> NDArray | 
     if create_graph:
         total: NDArray = add(a, b)
         return total
+    if isinstance(a, RowSparseNDArray) and isinstance(b, RowSparseNDArray):
+        return add_rows(a, b)
     with quiet():
         return NDArray._wrap(np.asarray(a._array + b._array))
 

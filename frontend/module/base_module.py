@@ -157,9 +157,8 @@ class BaseModule:
     # Running
 
     def prepare(self, data_batch: Any, sparse_row_id_fn: Callable[[Any], Any] | None = None) -> None:
-        """Prepares for a batch, whose shape may differ from the last one's."""
-        if sparse_row_id_fn is not None:
-            warnings.warn("sparse_row_id_fn is not invoked: parameters are dense", stacklevel=2)
+        """Prepares for a batch, whose shape may differ from the last one's. `sparse_row_id_fn` has no effect: the
+        module has all rows of its row_sparse parameters."""
 
     def _batches(self, data: DataIter, num_batch: int | None, reset: bool) -> Iterator[tuple[int, Any]]:
         """Runs each batch in inference mode; yields (number of the batch, batch)."""

@@ -29,6 +29,7 @@ from gluonjit.symbol import Symbol
 from gluonjit.symbol.binding import solve_variables
 from gluonjit.symbol.dtypes import declared_type
 from gluonjit.symbol.graph import post_order
+from gluonjit.symbol.storage_types import declared_storage, gradient_storage, storage_types
 from gluonjit.training.initializers import InitDesc, Uniform
 
 if TYPE_CHECKING:
@@ -230,7 +231,7 @@ class Module(BaseModule):
             if name not in self._arrays:
                 self._arrays[name] = self._zeros(name)
             if self._requests.get(name, "null") != "null" and name not in self._grads:
-                self._grads[name] = self._zeros(name)
+                self._grads[name] = self._zero_gradient(name)
         self._states = [self._zeros(name) for name in self._state_names]
         self._executor = self._executor_of_shapes()
         if self._loaded is not None:
@@ -272,7 +273,7 @@ class Module(BaseModule):
         found = self._executors.get(key)
         if found is None:
             inputs = {name: self._zeros(name) for name in self._inputs}
-            grads = {name: self._zeros(name) for name in self._inputs if self._requests[name] != "null"}
+            grads = {name: self._zero_gradient(name) for name in self._inputs if self._requests[name] != "null"}
             arrays, given = {**self._arrays, **inputs}, {**self._grads, **grads}
             found = self._executors[key] = late.executor_class()(
                 self._symbol,
@@ -314,12 +315,21 @@ class Module(BaseModule):
                 types[node.name] = declared.numpy
         shapes = {d.name: tuple(d.shape) for d in known}
         self._types: Mapping[str, TensorType] = solve_variables(self._symbol, types, shapes)
+        leaves = [node for node in post_order(self._symbol._heads) if node.op is None]
+        stypes = {node: declared_storage(node, {}) for node in leaves}
+        of_grads = gradient_storage(self._symbol._heads, storage_types(self._symbol._heads, stypes), leaves)
+        self._stypes = {node.name: stype for node, stype in stypes.items()}
+        self._grad_stypes = {node.name: stype for node, stype in of_grads.items()}
         self._data_shapes = data
         self._label_shapes = None if label_shapes is None else labels
         self._last_labels = labels or self._last_labels
 
-    def _zeros(self, name: str) -> NDArray:
-        return ndarray.zeros(self._types[name].shape, self._context[0], self._types[name].dtype.numpy)
+    def _zeros(self, name: str, stype: str | None = None) -> NDArray:
+        kind = self._types[name]
+        return ndarray.zeros(kind.shape, self._context[0], kind.dtype.numpy, stype=stype or self._stypes[name])
+
+    def _zero_gradient(self, name: str) -> NDArray:
+        return self._zeros(name, self._grad_stypes.get(name, "default"))
 
     # Parameters
 

@@ -42,7 +42,7 @@ class _Call:
         """What recording needs (`execution.operator_computations`), by types and mode."""
         self.arity = len(op.input_names(self.attrs))
         self.visible = op.visible(self.attrs) if op.visible else len(op.outputs(self.attrs))
-        self.makes_sparse = op.name == "cast_storage" and self.attrs["stype"] != "default"
+        self.makes_sparse = sparse_operators.makes_sparse(op, self.attrs)
         # Operators without inputs get their result's device as an attribute.
         self.context: Context | None = placed(raw["ctx"]) if "ctx" in op.attrs and "ctx" in raw else None
 
@@ -176,8 +176,7 @@ def _update(op: Operator, attrs: dict[str, Any], inputs: Sequence[Any], results:
     arrays = [inputs[at]._array for at in written]
     new = [_own(results[k], arrays) for k in written.values()]
     for at, value in zip(written, new):
-        inputs[at]._array[...] = value
-        inputs[at]._wrote()
+        inputs[at]._store(value)
 
 
 def _from_parts(op: Operator, call: _Call, inputs: Sequence[Any], out: Any) -> NDArray | None:
@@ -197,7 +196,7 @@ def _from_parts(op: Operator, call: _Call, inputs: Sequence[Any], out: Any) -> N
         if gradient is None:
             late.record_operator(op, call.attrs, inputs, found, None, call.computations)
         else:
-            late.record_rule(op.name, inputs, [found], gradient)
+            late.record_rule(op.name, inputs, [found], gradient, op.name in sparse_operators.LINEAR)
     return found
 
 

@@ -18,6 +18,8 @@ import numpy as np
 from gluonjit.base import MXNetError, NotSupportedForSparseNDArray, integer_types, numeric_types
 from gluonjit.context import Context, placed
 from gluonjit.files import sparse as layouts
+from gluonjit.language import late
+from gluonjit.language.modes import modes
 from gluonjit.language.running import running
 from gluonjit.ndarray.ndarray import NDArray, convert, element_type, sparse_zeros
 from gluonjit.runtime.storage import Storage
@@ -39,33 +41,68 @@ def sum_rows(indices: np.ndarray, parts: np.ndarray) -> tuple[np.ndarray, np.nda
     return ordered[starts], np.add.reduceat(parts[order], starts)
 
 
-class BaseSparseNDArray(NDArray):
-    """What both layouts share. `_shape` is that of the array, `_values` what is stored, `_aux` where that belongs."""
+def ascending(*numbers: np.ndarray) -> np.ndarray:
+    """All numbers, ascending and without duplicates. Faster than `np.unique`, as most of them are in order already."""
+    every = np.sort(np.concatenate([x.reshape(-1) for x in numbers]), kind="stable")
+    first = np.ones(len(every), np.bool_)
+    np.not_equal(every[1:], every[:-1], out=first[1:])
+    return every if first.all() else every[first]
 
-    __slots__ = ("_aux", "_shape", "_values")
+
+class BaseSparseNDArray(NDArray):
+    """What both layouts share. `_shape` is that of the array, `_values` what is stored, `_aux` where that belongs.
+
+    Users may give parts that do not fit together, as MXNet lets them: `check_format` says so, and so does every other
+    use but reading the parts, which takes those of `canonical()`. `_sound`: they are known to fit.
+    """
+
+    __slots__ = ("_aux", "_shape", "_sound", "_values")
 
     _layout: ClassVar[int]
     _aux: tuple[np.ndarray, ...]
     _values: np.ndarray
     _shape: tuple[int, ...]
 
-    def __init__(self, shape: Sequence[int], values: np.ndarray, aux: Sequence[np.ndarray], device: Any = None) -> None:
-        """Takes over the parts, which must fit together; users call `row_sparse_array` or `csr_matrix`."""
+    def __init__(
+        self,
+        shape: Sequence[int],
+        values: np.ndarray,
+        aux: Sequence[np.ndarray],
+        device: Any = None,
+        sound: bool = False,
+    ) -> None:
+        """Takes over the parts; users call `row_sparse_array` or `csr_matrix`. `sound`: they fit together."""
         self._shape = tuple(map(int, shape))
         self._values = values
         self._aux = tuple(aux)
+        self._sound = sound
         self._storage = None if device is None else Storage(device)
         self._grad_state = None
 
     @property
     def _array(self) -> np.ndarray:  # type: ignore[override]
         """The dense array."""
-        try:
-            dense = layouts.densify(self._layout, self._shape, self._values, self._aux)
-        except ValueError as e:
-            raise MXNetError(f"{type(self).__name__}: {e}") from None
+        dense = self._densified()
         dense.flags.writeable = False
         return dense
+
+    def _densified(self) -> np.ndarray:
+        try:
+            return layouts.densify(self._layout, self._shape, self._values, self._aux)
+        except ValueError as e:
+            raise MXNetError(f"{type(self).__name__}: {e}") from None
+
+    def canonical(self) -> Any:
+        """This array, or one of the same elements whose parts are as all code but `check_format` expects them.
+
+        MXNetError if they do not fit together."""
+        if not self._sound:
+            try:
+                layouts.check(self._layout, self._shape, self._values, self._aux)
+            except ValueError as e:
+                raise MXNetError(f"{type(self).__name__}: {e}") from None
+            self._sound = True
+        return self
 
     @property
     def _stand_in(self) -> np.ndarray:
@@ -73,12 +110,13 @@ class BaseSparseNDArray(NDArray):
         return np.broadcast_to(np.zeros((), self._values.dtype), self._shape)
 
     def _with(self, values: np.ndarray, aux: Sequence[np.ndarray] | None = None, shape: Any = None) -> Any:
-        """An array of this class on the same device."""
-        return type(self)(shape or self._shape, values, self._aux if aux is None else aux, self._device)
+        """An array of this class on the same device, made of parts that fit together as this array's do."""
+        aux = self._aux if aux is None else aux
+        return type(self)(self._shape if shape is None else shape, values, aux, self._device, self._sound)
 
     def _become(self, other: BaseSparseNDArray) -> None:
         """Takes over the parts of an array of the same class."""
-        self._values, self._aux = other._values, other._aux
+        self._values, self._aux, self._sound = other._values, other._aux, other._sound
         self._wrote()
 
     def _store(self, elements: np.ndarray) -> None:
@@ -112,6 +150,10 @@ class BaseSparseNDArray(NDArray):
         return True
 
     @property
+    def _num_aux(self) -> int:
+        return len(self._aux)
+
+    @property
     def handle(self) -> Any:
         self._refuse("handle")
 
@@ -141,9 +183,7 @@ class BaseSparseNDArray(NDArray):
         """A dense NumPy array."""
         if running.trace is not None:
             return running.trace.capture(self).asnumpy()
-        dense = self._array
-        dense.flags.writeable = True
-        return dense
+        return self._densified()
 
     def copy(self) -> Any:
         return NDArray._functions._internal._copy(self)
@@ -151,9 +191,17 @@ class BaseSparseNDArray(NDArray):
     __copy__ = copy
 
     def astype(self, dtype: Any, copy: bool = True) -> Any:
-        if not copy and element_type(dtype) == self._values.dtype:
+        """A copy in another element type. The operator `cast`, as MXNet's, gives a dense array."""
+        target = element_type(dtype)
+        if not copy and target == self._values.dtype:
             return self
-        return NDArray._functions.cast(self, dtype=dtype)
+        if running.trace is not None:
+            return NDArray._functions.cast(self, dtype=dtype)
+        values = convert(self._values, target)
+        result = self._with(values.copy() if values is self._values else values)
+        if modes.recording and self._grad_state is not None:
+            late.record_rule("astype", [self], [result], lambda g: [g.astype(self.dtype)])
+        return result
 
     def tostype(self, stype: str) -> Any:
         """The array in another storage type: `'default'` is dense."""
@@ -167,7 +215,8 @@ class BaseSparseNDArray(NDArray):
     def copyto(self, other: Any) -> Any:
         """Copies the elements into `other`, of the same shape and any storage, or to a new array on a context."""
         if isinstance(other, Context):
-            return type(self)(self._shape, self._values.copy(), [x.copy() for x in self._aux], placed(other))
+            parts = self._values.copy(), [x.copy() for x in self._aux]
+            return type(self)(self._shape, *parts, placed(other), self._sound)
         if other is self:
             warnings.warn("You are attempting to copy an array to itself", RuntimeWarning, stacklevel=2)
             return False
@@ -190,7 +239,7 @@ class BaseSparseNDArray(NDArray):
     def check_format(self, full_check: bool = True) -> None:
         """MXNetError if the parts do not fit together: indices must be in range and ascending."""
         try:
-            layouts.densify(self._layout, self._shape, self._values, self._aux)
+            layouts.check(self._layout, self._shape, self._values, self._aux)
         except ValueError as e:
             raise MXNetError(f"{type(self).__name__}: {e}") from None
 
@@ -243,22 +292,38 @@ class RowSparseNDArray(BaseSparseNDArray):
                 "ascending order"
             )
 
+    def canonical(self) -> Any:
+        """See above. Rows ascend; of several with one number the last counts."""
+        if self._sound:
+            return self
+        rows = self._rows
+        if np.all(rows[1:] > rows[:-1]):
+            return super().canonical()
+        order = np.argsort(rows, kind="stable")
+        ordered = rows[order]
+        order = order[np.append(ordered[1:] != ordered[:-1], True)]
+        return type(self)(self._shape, self._values[order], (rows[order],), self._device).canonical()
+
     def rows(self, wanted: np.ndarray) -> np.ndarray:
         """A copy of these rows, in this order; zeros for those that are not stored."""
         own = self._rows
         if len(own) == self._shape[0]:
             return self._values[wanted]
         result = np.zeros((len(wanted), *self._shape[1:]), self._values.dtype)
-        at = np.searchsorted(own, wanted)
-        found = np.flatnonzero(np.append(own, -1)[at] == wanted)
-        result[found] = self._values[at[found]]
+        if len(own):
+            at = np.searchsorted(own, wanted)
+            at[at == len(own)] = 0
+            found = np.flatnonzero(own[at] == wanted)
+            result[found] = self._values[at[found]]
         return result
 
     def update_rows(self, where: np.ndarray, values: np.ndarray) -> None:
-        """Stores these rows (ascending); in place if all rows are stored already."""
+        """Stores these rows (ascending); in place if they are stored already."""
+        self._become(self.canonical())
         if len(self._rows) < self._shape[0]:
-            every = np.union1d(self._rows, where)
-            self._values, self._aux = self.rows(every), (every,)
+            every = ascending(self._rows, where)
+            if len(every) > len(self._rows):
+                self._values, self._aux = self.rows(every), (every,)
         self._values[np.searchsorted(self._rows, where)] = values
         self._wrote()
 
@@ -344,12 +409,14 @@ class CSRNDArray(BaseSparseNDArray):
 
     def row_range(self, start: int, stop: int) -> CSRNDArray:
         """The rows from start to stop."""
+        self.canonical()
         begin, end = int(self._indptr[start]), int(self._indptr[stop])
         aux = self._indptr[start : stop + 1] - begin, self._columns[begin:end].copy()
         return self._with(self._values[begin:end].copy(), aux, (stop - start, self._shape[1]))
 
     def take_rows(self, rows: np.ndarray) -> CSRNDArray:
         """These rows, in this order."""
+        self.canonical()
         counts = np.diff(self._indptr)[rows]
         indptr = np.append(0, np.cumsum(counts))
         places = np.arange(indptr[-1]) + np.repeat(self._indptr[rows] - indptr[:-1], counts)
@@ -402,8 +469,8 @@ def zeros(stype: str, shape: Sequence[int], dtype: np.dtype, device: Context | N
     check_stype(stype, shape)
     none = np.zeros(0, np.int64)
     if stype == "csr":
-        return CSRNDArray(shape, np.zeros(0, dtype), (np.zeros(shape[0] + 1, np.int64), none), device)
-    return RowSparseNDArray(shape, np.zeros((0, *shape[1:]), dtype), (none,), device)
+        return CSRNDArray(shape, np.zeros(0, dtype), (np.zeros(shape[0] + 1, np.int64), none), device, True)
+    return RowSparseNDArray(shape, np.zeros((0, *shape[1:]), dtype), (none,), device, True)
 
 
 def maker_of_zeros(stype: str, shape: Sequence[int], dtype: np.dtype, device: Context | None) -> Callable[[], Any]:
@@ -422,12 +489,12 @@ def cast_dense(x: np.ndarray, stype: str, device: Context | None) -> Any:
         rows, columns = np.nonzero(x)
         return from_elements(x.shape, rows, columns, x[rows, columns], device)
     kept = np.flatnonzero((x != 0).reshape(len(x), -1).any(1)) if x.size else np.zeros(0, np.int64)
-    return RowSparseNDArray(x.shape, x[kept], (kept,), device)
+    return RowSparseNDArray(x.shape, x[kept], (kept,), device, True)
 
 
 def with_all_rows(x: np.ndarray, device: Context | None) -> RowSparseNDArray:
     """A row_sparse array that stores every row of `x`, which it takes over."""
-    return RowSparseNDArray(x.shape, x, (np.arange(len(x)),), device)
+    return RowSparseNDArray(x.shape, x, (np.arange(len(x)),), device, True)
 
 
 def from_elements(
@@ -435,7 +502,7 @@ def from_elements(
 ) -> CSRNDArray:
     """A matrix of elements that are ordered by row."""
     indptr = np.append(0, np.cumsum(np.bincount(rows, minlength=shape[0])))
-    return CSRNDArray(shape, values, (indptr.astype(np.int64), columns.astype(np.int64)), device)
+    return CSRNDArray(shape, values, (indptr.astype(np.int64), columns.astype(np.int64)), device, True)
 
 
 def from_additions(
@@ -448,9 +515,10 @@ def from_additions(
     if not inside.all():
         indices, rows = indices[inside], rows[inside]
     where, values = sum_rows(indices, rows)
-    return RowSparseNDArray(shape, np.ascontiguousarray(values), (where,), device)
+    return RowSparseNDArray(shape, np.ascontiguousarray(values), (where,), device, True)
 
 
 def add_rows(a: RowSparseNDArray, b: RowSparseNDArray) -> RowSparseNDArray:
     """a + b"""
+    a, b = a.canonical(), b.canonical()
     return from_additions(a.shape, [(a._rows, a._values), (b._rows, b._values)], a._device)

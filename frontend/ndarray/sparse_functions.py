@@ -10,14 +10,13 @@ import numpy as np
 
 from gluonjit.base import MXNetError, integer_types, mx_real_t
 from gluonjit.context import Context, current_context, placed
-from gluonjit.language import late
-from gluonjit.language.modes import modes
 from gluonjit.ndarray import array_arithmetic, sparse_arrays
 from gluonjit.ndarray.constructors import array as dense_array
 from gluonjit.ndarray.constructors import zeros as dense_zeros
+from gluonjit.ndarray.imperative import invoke
 from gluonjit.ndarray.ndarray import NDArray, convert, element_type
 from gluonjit.ndarray.sparse_arrays import BaseSparseNDArray, CSRNDArray, RowSparseNDArray, cast_dense
-from gluonjit.ndarray.variable import tracked
+from gluonjit.operators.registry import get
 
 
 def zeros(stype: str, shape: Any, ctx: Context | None = None, dtype: Any = None, **kwargs: Any) -> NDArray:
@@ -89,6 +88,8 @@ def csr_matrix(arg1: Any, shape: Any = None, ctx: Context | None = None, dtype: 
     data, columns, indptr = arg1
     values, columns, indptr = _values(data, dtype, 1), _indices(columns, "indices"), _indices(indptr, "indptr")
     shape = _shape(shape, lambda: (len(indptr) - 1, _end(columns)))
+    if not len(indptr):
+        raise ValueError("indptr is empty; expected the position of each row's first element, and the end")
     if len(shape) != 2 or len(indptr) != shape[0] + 1:
         raise ValueError(f"indptr has {len(indptr)} elements; expected {shape[0] + 1} for shape {shape}")
     return CSRNDArray(shape, values, (indptr, columns), _device(ctx))
@@ -119,13 +120,10 @@ def row_sparse_array(arg1: Any, shape: Any = None, ctx: Context | None = None, d
     shape = _shape(shape, lambda: (_end(rows), *values.shape[1:]))
     if shape[1:] != values.shape[1:]:
         raise ValueError(f"rows of shape {values.shape[1:]} for an array of shape {shape}")
-    if np.any(rows[1:] <= rows[:-1]):
-        order = np.argsort(rows, kind="stable")
-        rows, values = rows[order], values[order]
     return RowSparseNDArray(shape, values, (rows,), _device(ctx))
 
 
-def retain(data: Any, indices: Any, out: Any = None, name: Any = None, **kwargs: Any) -> RowSparseNDArray:
+def retain(data: Any, indices: Any = None, out: Any = None, name: Any = None, **kwargs: Any) -> Any:
     """The rows of a row_sparse array that `indices` lists, ascending; others are 0 in the result.
 
     >>> rows = mx.nd.array([[1], [2], [3]]).tostype("row_sparse")
@@ -134,23 +132,59 @@ def retain(data: Any, indices: Any, out: Any = None, name: Any = None, **kwargs:
            [0.],
            [3.]], dtype=float32)
     """
-    if not isinstance(data, RowSparseNDArray):
+    if getattr(data, "stype", "row_sparse") != "row_sparse":
         raise MXNetError(f"retain takes a row_sparse array, not one of storage type {data.stype!r}: use .tostype first")
-    wanted = np.unique(_indices(indices, "indices"))
-    if wanted.size and not 0 <= wanted[0] <= wanted[-1] < data.shape[0]:
-        raise MXNetError(f"retain: rows from {wanted[0]} to {wanted[-1]} of {data.shape[0]}")
-    result = RowSparseNDArray(data.shape, data.rows(wanted), (wanted,), data._device)
-    if modes.recording and data._grad_state is not None and tracked(data):
+    if indices is None or kwargs:
+        raise MXNetError(f"retain takes data, indices and out, not {', '.join(kwargs) or 'data alone'}")
+    if not isinstance(indices, NDArray):
+        indices = dense_array(indices, dtype="int64")
+    return invoke(get("_sparse_retain"), (data, indices), {}, out, name)
 
-        def gradient(g: NDArray) -> list[NDArray]:
-            rows = g.rows(wanted) if isinstance(g, RowSparseNDArray) else g._array[wanted]
-            return [RowSparseNDArray(g.shape, rows, (wanted,), g._device)]
 
-        late.record_rule("retain", [data], [result], gradient)
-    if out is None:
-        return result
-    result.copyto(out)
-    return out
+def _arithmetic(name: str, operator: str) -> Any:
+    """A function of `mx.nd`, which for sparse arrays of one shape is the operator without broadcasting: that one keeps
+    their storage."""
+    broadcasting = getattr(array_arithmetic, name)
+
+    def function(lhs: Any, rhs: Any) -> Any:
+        if _alike(lhs, rhs):
+            return invoke(get(operator), (lhs, rhs), {})
+        return broadcasting(lhs, rhs)
+
+    function.__name__ = function.__qualname__ = name
+    function.__module__ = "gluonjit.ndarray.sparse"
+    function.__doc__ = broadcasting.__doc__
+    return function
+
+
+def _alike(lhs: Any, rhs: Any) -> bool:
+    return isinstance(lhs, NDArray) and isinstance(rhs, NDArray) and lhs.shape == rhs.shape
+
+
+add = _arithmetic("add", "elemwise_add")
+subtract = _arithmetic("subtract", "elemwise_sub")
+multiply = _arithmetic("multiply", "elemwise_mul")
+divide = _arithmetic("divide", "elemwise_div")
+
+
+def _as_methods(name: str, function: Any, operator: str) -> None:
+    """`x + other` and `x += other` of sparse arrays."""
+    dense = getattr(NDArray, f"__{name}__"), getattr(NDArray, f"__i{name}__")
+
+    def method(self: Any, other: Any) -> Any:
+        return function(self, other) if isinstance(other, NDArray) else dense[0](self, other)
+
+    def in_place(self: Any, other: Any) -> Any:
+        return invoke(get(operator), (self, other), {}, self) if _alike(self, other) else dense[1](self, other)
+
+    setattr(BaseSparseNDArray, f"__{name}__", method)
+    setattr(BaseSparseNDArray, f"__i{name}__", in_place)
+
+
+_as_methods("add", add, "elemwise_add")
+_as_methods("sub", subtract, "elemwise_sub")
+_as_methods("mul", multiply, "elemwise_mul")
+_as_methods("truediv", divide, "elemwise_div")
 
 
 def getnnz(data: Any, axis: int | None = None, out: Any = None, name: Any = None) -> Any:
@@ -182,9 +216,12 @@ def _converted(source: Any, stype: str, shape: Any, ctx: Context | None, dtype: 
         _same_shape(source.shape, shape)
         return _placed(source, ctx, dtype)
     if _is_scipy(source) and stype == "csr":
-        source = source.tocsr().sorted_indices()
+        source = source.tocsr(copy=True)
+        source.sum_duplicates()
         _same_shape(source.shape, shape)
         return csr_matrix((source.data, source.indices, source.indptr), source.shape, ctx, dtype or source.dtype)
+    if dtype is None:
+        dtype = getattr(source, "dtype", None)
     dense = dense_array(source.asnumpy() if isinstance(source, BaseSparseNDArray) else source, ctx, dtype)
     _same_shape(dense.shape, shape)
     return cast_dense(dense._array, stype, dense._device)
@@ -227,7 +264,9 @@ def _indices(given: Any, what: str) -> np.ndarray:
 
 
 def _end(indices: np.ndarray) -> int:
-    return int(indices.max()) + 1 if indices.size else 0
+    if not indices.size:
+        raise ValueError("invalid shape: it cannot be inferred where nothing is stored; pass shape=")
+    return int(indices.max()) + 1
 
 
 def _shape(given: Any, inferred: Any) -> tuple[int, ...]:
@@ -252,6 +291,9 @@ FUNCTIONS: dict[str, Any] = {
     "retain": retain,
     "row_sparse_array": row_sparse_array,
     "zeros": zeros,
-    **{name: getattr(array_arithmetic, name) for name in ("add", "subtract", "multiply", "divide")},
+    "add": add,
+    "divide": divide,
+    "multiply": multiply,
+    "subtract": subtract,
 }
 """What `mx.nd.sparse` has besides operators."""

@@ -111,7 +111,7 @@ def beside_scalar(b: Any, data: Any, is_int: bool) -> Any:
 
 
 def _declare_scalar(
-    name: str, doc: str, call: str, y: str, function: Function, alias: str, reverse: bool = False
+    name: str, doc: str, call: str, y: str, function: Function, alias: str = "", reverse: bool = False
 ) -> None:
     """`call`, `y`: an example. `reverse`: the number is the left operand."""
 
@@ -122,7 +122,13 @@ def _declare_scalar(
 
     expand.__doc__ = documented(doc, ELEMENTWISE, NUMBER, example(call, y))
     # Powers have a gradient for each constant exponent.
-    operator(name, aliases=(alias,), attrs=_SCALAR, same_shape=True, number="" if "power" in name else "scalar")(expand)
+    operator(
+        name,
+        aliases=(alias,) if alias else (),
+        attrs=_SCALAR,
+        same_shape=True,
+        number="" if "power" in name else "scalar",
+    )(expand)
 
 
 NUMBER = "The number is `scalar`. With one that is not whole, integer data become float64."
@@ -138,18 +144,29 @@ _SUM, _DIFFERENCE, _PRODUCT = (
     Shown("[5, 6]", "2", "[10., 12.]"),
 )
 _RATIO = Shown("[5, 6]", "2", "[2.5, 3. ]")
-_declare_equal_shapes("elemwise_add", "lhs + rhs", _SUM, _ADD, ("_plus", "_Plus", "_add"))
+_declare_equal_shapes("elemwise_add", "lhs + rhs", _SUM, _ADD, ("_plus", "_Plus", "_add", "_grad_add"))
 _declare_equal_shapes("elemwise_sub", "lhs - rhs", _DIFFERENCE, _SUB, ("_minus", "_Minus", "_sub"))
 _declare_equal_shapes("elemwise_mul", "lhs * rhs", _PRODUCT, _MUL, ("_mul", "_Mul"))
 _declare_equal_shapes("elemwise_div", _QUOTIENT, _RATIO, _DIV, ("_div", "_Div"))
+_declare_equal_shapes(
+    "_scatter_elemwise_div", f"{_QUOTIENT}; of the rows that a row_sparse lhs stores", _RATIO, _DIV, ()
+)
 _declare_broadcast("broadcast_add", "lhs + rhs", _SUM, _ADD, ("broadcast_plus",))
 _declare_broadcast("broadcast_sub", "lhs - rhs", _DIFFERENCE, _SUB, ("broadcast_minus",))
 _declare_broadcast("broadcast_mul", "lhs * rhs", _PRODUCT, _MUL)
 _declare_broadcast("broadcast_div", _QUOTIENT, _RATIO, _DIV)
 
 _X = on("[5, 6]")
+
+
+def _scattered(name: str) -> str:
+    return f"mx.nd._internal._scatter_{name}_scalar({_X}, scalar=2)"
+
+
 _declare_scalar("_plus_scalar", "x + s", f"({_X} + 2)", "[7., 8.]", _ADD, "_PlusScalar")
 _declare_scalar("_minus_scalar", "x - s", f"({_X} - 2)", "[3., 4.]", _SUB, "_MinusScalar")
+_declare_scalar("_scatter_plus_scalar", "x + s, of what a sparse x stores", _scattered("plus"), "[7., 8.]", _ADD)
+_declare_scalar("_scatter_minus_scalar", "x - s, of what a sparse x stores", _scattered("minus"), "[3., 4.]", _SUB)
 _declare_scalar("_rminus_scalar", "s - x", f"(2 - {_X})", "[-3., -4.]", _SUB, "_RMinusScalar", reverse=True)
 _declare_scalar("_mul_scalar", "x * s", f"({_X} * 2)", "[10., 12.]", _MUL, "_MulScalar")
 _declare_scalar("_div_scalar", "x / s", f"({_X} / 2)", "[2.5, 3. ]", _DIV, "_DivScalar")

@@ -23,6 +23,13 @@ def _dense_parameters(attrs: Mapping[str, Any], data: Shape) -> Sequence[Shape |
     return [(attrs["num_hidden"], math.prod(features)), (attrs["num_hidden"],)]
 
 
+def _complete_dense(attrs: Mapping[str, Any], shapes: Shapes) -> Shapes:
+    bias = shapes[-1] if len(shapes) == 3 else None
+    if bias is None or len(bias) != 2:
+        return parameters(_dense_parameters)(attrs, shapes)
+    return [*parameters(_dense_parameters)(attrs, shapes[:2]), merge(bias, (attrs["num_hidden"], 1))]
+
+
 def _infer_dense_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shapes:
     """Infers the data's leading axes from the output, such as the batch size of a begin state."""
     data, out = inputs[0], outputs[0]
@@ -40,7 +47,7 @@ def _infer_dense_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shape
         "no_bias": boolean(False, doc="whether there is no input `bias`"),
         "flatten": boolean(True, doc="whether all axes but the first are merged"),
     },
-    complete=parameters(_dense_parameters),
+    complete=_complete_dense,
     infer_inputs=_infer_dense_inputs,
 )
 def fully_connected(
@@ -48,7 +55,7 @@ def fully_connected(
 ) -> Any:
     """data · weightᵀ + bias
 
-    Shapes: data (batch, …), weight (num_hidden, k), bias (num_hidden,) -> (batch, num_hidden)
+    Shapes: data (batch, …), weight (num_hidden, k), bias (num_hidden,) or (num_hidden, 1) -> (batch, num_hidden)
 
     The data are flattened to (batch, k) first. With `flatten=False`, data (…, k) keep their leading axes, and the
     result is (…, num_hidden). MXNetError if the weight or the bias has another shape.
@@ -67,6 +74,8 @@ def fully_connected(
     if bias is None:
         return out
     require_same_dtype(data, bias)
+    if tuple(bias.shape) == (num_hidden, 1):  # as sparse biases have it, which are no vectors
+        bias = b.reshape(bias, shape=(num_hidden,))
     require_shape(bias, (num_hidden,), "bias")
     return b.add(out, bias)
 
@@ -79,20 +88,23 @@ def _infer_embedding_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: S
     return [inputs[0] if outputs[0] is None else merge(inputs[0], outputs[0][:-1]), inputs[1]]
 
 
-_EMBEDDING: dict[str, Any] = {
-    "inputs": ("data", "weight"),
-    "attrs": {
+def _lookup(name: str, **last: Any) -> Any:
+    attrs = {
         "input_dim": integer(low=1, doc="rows of the weight: how many indices there are"),
         "output_dim": integer(low=1, doc="columns of the weight: length of a row"),
         "dtype": dtype("float32", doc="has no effect: the result has the weight's type"),
-        "sparse_grad": boolean(False, doc="whether the gradient of the weight is row_sparse"),
-    },
-    "complete": _embedding_shapes,
-    "infer_inputs": _infer_embedding_inputs,
-}
+        **last,
+    }
+    return operator(
+        name,
+        inputs=("data", "weight"),
+        attrs=attrs,
+        complete=_embedding_shapes,
+        infer_inputs=_infer_embedding_inputs,
+    )
 
 
-@operator("Embedding", **_EMBEDDING)
+@_lookup("Embedding", sparse_grad=boolean(False, doc="whether the gradient of the weight is row_sparse in symbols"))
 def embedding(b: Any, data: Any, weight: Any, *, input_dim: int, output_dim: int, **_training: Any) -> Any:
     """The rows of the weight at the indices in the data, which are truncated and clipped
 
@@ -110,7 +122,7 @@ def embedding(b: Any, data: Any, weight: Any, *, input_dim: int, output_dim: int
     return b.gather(weight, data, axis=0, mode="clip")
 
 
-@operator("_contrib_SparseEmbedding", **_EMBEDDING)
+@_lookup("_contrib_SparseEmbedding", deterministic=boolean(False, doc="has no effect: results never vary"))
 def sparse_embedding(b: Any, data: Any, weight: Any, **attrs: Any) -> Any:
     """`Embedding` with a sparse gradient
 

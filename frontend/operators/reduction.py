@@ -108,12 +108,16 @@ def _declare(name: str, doc: str, x: str, y: str, function: Callable[..., Any], 
         return finished(b, function(b, data, gone), data.shape, gone, keepdims)
 
     refused = "MXNetError for an axis that there is not, or that is given twice."
-    expand.__doc__ = documented(doc, REDUCED, refused, example(f"mx.nd.{name}({on(x)}, axis=1)", y))
+    call = f"_internal.{name}" if name[0] == "_" else name
+    expand.__doc__ = documented(doc, REDUCED, refused, example(f"mx.nd.{call}({on(x)}, axis=1)", y))
     operator(name, aliases=aliases, attrs=_ATTRS)(expand)
 
 
 _MATRIX, _WITH_NAN = "[[1, 2], [3, 4]]", "[[1, 2], [3, np.nan]]"
 _declare("sum", "The sum over axes", _MATRIX, "[3., 7.]", _sum, ("sum_axis",))
+_declare(
+    "_square_sum", "The sum of squares over axes", _MATRIX, "[ 5., 25.]", lambda b, x, gone: _sum(b, b.mul(x, x), gone)
+)
 _declare("mean", "The mean over axes", _MATRIX, "[1.5, 3.5]", _mean)
 _declare("prod", "The product over axes", _MATRIX, "[ 2., 12.]", lambda b, x, gone: _reduce(b, x, "prod", gone))
 _declare(

@@ -90,14 +90,15 @@ def take(updates: Sequence[Update]) -> None:
 def _take_rows(u: Update) -> None:
     """Takes the step of the gradient's rows: the rule sees these rows of all arrays."""
     assert isinstance(u.grad, RowSparseNDArray)
-    where = u.grad._rows
+    grad = u.grad.canonical()
+    where = grad._rows
     if not len(where):
         return
 
     def rows(x: NDArray) -> NDArray:
         return NDArray._wrap(x.rows(where) if isinstance(x, RowSparseNDArray) else x._array[where])
 
-    inner = Update(u.rule, rows(u.weight), NDArray._wrap(u.grad._values), tuple(map(rows, u.states)), u.scalars)
+    inner = Update(u.rule, rows(u.weight), NDArray._wrap(grad._values), tuple(map(rows, u.states)), u.scalars)
     if u.master is not None:
         inner = inner._replace(master=rows(u.master))
     take([inner])

@@ -291,7 +291,7 @@ class Symbol(SignMethods, SymbolMethods):
         **shapes: Any,
     ) -> Any:
         """An `Executor` over new arrays of zeros, with shapes inferred from the given ones."""
-        return late.simple_bind(self, ctx, grad_req, type_dict, shapes, group2ctx)
+        return late.simple_bind(self, ctx, grad_req, type_dict, stype_dict, shapes, group2ctx)
 
     def eval(self, ctx: Any = None, **kwargs: Any) -> list[Any]:
         """The outputs for the given arrays, one per argument, by name."""

@@ -14,7 +14,7 @@ from gluonjit import ndarray as nd
 from gluonjit.context import current_context
 from gluonjit.ndarray import NDArray
 from gluonjit.symbol import Symbol
-from gluonjit.test_utils.closeness import _numpy, assert_almost_equal, compare_ndarray_tuple
+from gluonjit.test_utils.closeness import _numpy, assert_almost_equal, compare_ndarray_tuple, default_numeric_eps
 
 
 def simple_forward(sym: Symbol, ctx: Any = None, is_train: bool = False, **inputs: Any) -> Any:
@@ -285,11 +285,11 @@ def check_symbolic_backward(
     grad_stypes: Any = None,
     equal_nan: bool = False,
     dtype: Any = np.float32,
-) -> list[Any]:
+) -> dict[str, Any]:
     """AssertionError unless `expected` are the gradients at `location` for the heads' gradients `out_grads`.
 
-    Each is a list or a dict by name. A gradient that is added to (`grad_req`) starts from random numbers. Returns the
-    gradients.
+    Each is a list or a dict by name. A gradient that is added to (`grad_req`) starts from random numbers.
+    `grad_stypes`: storage types by name. Returns the gradients by name.
     """
     ctx = ctx or current_context()
     names = sym.list_arguments()
@@ -303,6 +303,7 @@ def check_symbolic_backward(
         grad_req = dict(zip(names, grad_req))
     before = {name: np.random.normal(size=np.shape(_numpy(x))) for name, x in expected.items()}
     grads = {name: nd.array(x, ctx=ctx, dtype=arguments[name].dtype) for name, x in before.items()}
+    _cast(grads, grad_stypes)
     executor = sym.bind(ctx, arguments, args_grad=grads, aux_states=states, grad_req=grad_req)
     executor.forward(is_train=True)
     heads: Any = None
@@ -323,7 +324,7 @@ def check_symbolic_backward(
         wanted = {"write": given, "add": given + start, "null": start}[request]
         shown = (f"EXPECTED_{name}", f"BACKWARD_{name}")
         assert_almost_equal(wanted, grads[name].asnumpy(), rtol, atol, shown, equal_nan=equal_nan)
-    return list(executor.grad_arrays)
+    return grads
 
 
 def check_numeric_gradient(
@@ -342,12 +343,12 @@ def check_numeric_gradient(
     """AssertionError unless the gradients at `location` are the slopes that finite differences show.
 
     They are those of a random linear function of the first output. `grad_nodes` names the arguments to check (default:
-    all), or gives their `grad_req`.
+    all), or gives their `grad_req`; `grad_stype_dict`: storage types by name.
     """
     if dtype not in (np.float16, np.float32, np.float64):
         raise AssertionError(f"dtype must be float16, float32 or float64, got {dtype}")
     ctx = ctx or current_context()
-    step = {np.float16: 1e-1, np.float32: 1e-3, np.float64: 1e-5}[dtype] if numeric_eps is None else numeric_eps
+    step = default_numeric_eps()[np.dtype(dtype)] if numeric_eps is None else numeric_eps
     names = sym.list_arguments()
     places = {name: x.astype(dtype) for name, x in _by_name(names, location, ctx, dtype).items()}
     states = _by_name(sym.list_auxiliary_states(), aux_states or [], ctx, dtype)
@@ -360,7 +361,8 @@ def check_numeric_gradient(
             raise ValueError(f"grad_nodes: the symbol has no argument {name}; it has {', '.join(names)}")
     before = {name: np.random.normal(0, 0.01, places[name].shape) for name in requests}
     grads = {name: nd.array(x, ctx=ctx, dtype=dtype) for name, x in before.items()}
-    weighted = symbol.sum(symbol.broadcast_mul(sym[0], symbol.var("__random_proj")), name="__weighted")
+    _cast(grads, grad_stype_dict)
+    weighted = symbol.make_loss(symbol.elemwise_mul(sym[0], symbol.var("__random_proj")), name="__weighted")
     bound = sym[0].bind(ctx, dict(places), aux_states=states)
     weights = nd.array(np.random.uniform(0.1, 1.1, bound.forward()[0].shape), ctx=ctx, dtype=dtype)
     _restore(states, starts)
@@ -377,6 +379,13 @@ def check_numeric_gradient(
         start = before[name].astype(dtype)
         wanted = {"write": slopes[name], "add": slopes[name] + start, "null": start}[request]
         assert_almost_equal(wanted, found[name], rtol, atol, (f"NUMERICAL_{name}", f"BACKWARD_{name}"))
+
+
+def _cast(grads: dict[str, NDArray], stypes: Mapping[str, str] | None) -> None:
+    """Casts the arrays of gradients to these storage types."""
+    for name, stype in (stypes or {}).items():
+        if name in grads and stype != "default":
+            grads[name] = grads[name].tostype(stype)
 
 
 def _restore(states: Mapping[str, NDArray], values: Mapping[str, NDArray]) -> None:

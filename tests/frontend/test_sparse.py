@@ -487,3 +487,132 @@ def test_rows_are_retained_in_graphs():
         assert (data.grad.asnumpy() == [[2, 2], [0, 0], [2, 2], [0, 0]]).all()
     with pytest.raises(AttributeError, match=r"arrays in graphs are dense: count elements with \(x != 0\).sum\(\)"):
         mx.sym.contrib.getnnz(x)
+
+
+# What users give, and storage
+
+
+def test_dense_copies_can_be_written(r, c):
+    for x in (r, c):
+        dense = x.asnumpy()
+        dense[:] = 7
+        assert x.asnumpy().max() < 7
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        ([7, 8, 9], [0, 2, 1], [0, 5, 2, 3]),
+        ([7, 8, 9], [0, 2, 1], [0, -2, 2, 3]),
+        ([7, 8, 9], [1, 2, 1], [0, 2, 2, 4]),
+        ([7, 8, 9], [0, 4, 1], [0, 2, 2, 3]),
+        ([7, 8, 9], [0, -1, 1], [0, 2, 2, 3]),
+        ([7, 8, 9], [0, 1 << 62, 1], [0, 2, 2, 3]),
+        ([7, 8, 9], [0, 1.8e19, 1], [0, 2, 2, 3]),
+    ],
+)
+def test_a_matrix_of_parts_that_do_not_fit_is_refused_by_every_use(parts):
+    x = nd.sparse.csr_matrix(parts, shape=(3, 4))
+    uses = [x.check_format, x.asnumpy, lambda: x * 2, lambda: x + x, lambda: nd.dot(x, nd.ones((4, 2))), x.sum]
+    uses += [
+        lambda: nd.dot(x, nd.ones((3, 2)), transpose_a=True),
+        lambda: x[1:3],
+        lambda: nd.sparse.dot(nd.ones((2, 3)), x),
+    ]
+    for use in (*uses, lambda: nd.concat(x, x, dim=0), lambda: pickle.loads(pickle.dumps(x)).asnumpy()):
+        with np.errstate(invalid="ignore"), pytest.raises(MXNetError, match="CSRNDArray: .*expected"):
+            use()
+
+
+@pytest.mark.parametrize("rows", [[1, 5], [-1, 2], [0, 1 << 62]])
+def test_rows_out_of_range_are_refused_by_every_use(rows, r):
+    x = nd.sparse.row_sparse_array(([[1, 2], [3, 4]], rows), shape=(5, 2))
+    store = mx.kv.create()
+    uses = [x.check_format, x.asnumpy, lambda: x * 2, lambda: x + r, lambda: nd.add_n(r, x), lambda: nd.add_n(x, x)]
+    uses += [lambda: x.retain(nd.array([0])), lambda: nd.elemwise_mul(x, nd.ones((5, 2))), lambda: r.copy() + x]
+    weight = nd.ones((5, 2))
+    uses += [lambda: nd.sgd_mom_update(weight, x, nd.zeros((5, 2)), lr=1.0, out=weight)]
+    uses += [lambda: mx.optimizer.get_updater(mx.optimizer.SGD())(0, x, weight)]
+    uses += [lambda: (store.init(1, x), store.row_sparse_pull(1, out=r, row_ids=nd.array([0])))]
+    for use in uses:
+        with pytest.raises(MXNetError, match="RowSparseNDArray: row indices"):
+            use()
+    assert (weight.asnumpy() == 1).all()
+
+
+def test_the_order_of_rows_and_columns_is_checked_but_not_needed():
+    rows = nd.sparse.row_sparse_array(([[3, 4], [1, 2]], [3, 1]), shape=(5, 2))
+    with pytest.raises(MXNetError, match="ascending order"):
+        rows.check_format()
+    assert rows.indices.asnumpy().tolist() == [3, 1]  # as given
+    same(rows * 2, "row_sparse", ROWS * 2)
+    same(rows + rows, "row_sparse", ROWS * 2)
+    matrix = nd.sparse.csr_matrix(([2, 1, 3], [2, 0, 1], [0, 2, 2, 3]), shape=(3, 4))
+    with pytest.raises(MXNetError, match="ascending order per row"):
+        matrix.check_format()
+    same(nd.dot(matrix, nd.array(np.eye(4))), "default", MATRIX)
+
+
+def test_shapes_and_types_are_those_of_the_source(r, c):
+    for make in (nd.sparse.csr_matrix, nd.sparse.row_sparse_array):
+        for source, dtype in ((MATRIX.astype("float64"), np.float64), (nd.array(MATRIX, dtype="int32"), np.int32)):
+            assert make(source).dtype is dtype
+        assert make(MATRIX.tolist()).dtype is np.float32
+        assert make(MATRIX, dtype="float16").dtype is np.float16
+    assert nd.sparse.csr_matrix(([1, 2, 3], [0, 2, 1], [0, 2, 2, 3])).shape == (3, 3)
+    with pytest.raises(ValueError, match="invalid shape"):
+        nd.sparse.csr_matrix(([], [], [0, 0]))
+    with pytest.raises(ValueError, match="invalid shape"):
+        nd.sparse.row_sparse_array((np.zeros((0, 2)), []))
+
+
+def test_retain_takes_its_operands_by_name(r):
+    same(nd.sparse.retain(data=r, indices=nd.array([1, 0])), "row_sparse", ROWS * [[1], [1], [1], [0], [0]])
+    with pytest.raises(MXNetError, match="garbage"):
+        nd.sparse.retain(r, garbage=1)
+
+
+def test_operators_of_stored_elements_alone(r, c):
+    """Results of MXNet."""
+    internal = nd._internal
+    same(internal._scatter_plus_scalar(r, scalar=2), "row_sparse", [[0, 0], [3, 4], [0, 0], [5, 6], [0, 0]])
+    same(internal._scatter_minus_scalar(c, scalar=2), "csr", [[-1, 0, 0, 0], [0, 0, 0, 0], [0, 1, 0, 0]])
+    same(internal._scatter_elemwise_div(r, r + r), "row_sparse", ROWS.astype(bool) / 2)
+    same(internal._square_sum(r, axis=1, keepdims=True), "row_sparse", [[0], [5], [0], [25], [0]])
+    same(internal._square_sum(r, axis=1), "default", [0, 5, 0, 25, 0])
+    same(internal._square_sum(r, axis=0), "default", [10, 20])
+    same(internal._grad_add(r, r), "row_sparse", ROWS * 2)
+
+
+@pytest.mark.parametrize("axis, factor", [(1, [[3], [4], [5], [6], [7]]), (0, [[3, 4]])])
+def test_the_gradient_of_square_sum_has_the_rows_of_its_operand(r, axis, factor):
+    r.attach_grad(stype="row_sparse")
+    with autograd.record():
+        y = nd._internal._square_sum(r, axis=axis)
+    y.backward(nd.array(np.ravel(factor)))
+    same(r.grad, "row_sparse", 2 * ROWS * factor)
+    assert r.grad.indices.asnumpy().tolist() == [1, 3]
+
+
+def test_a_bias_may_be_a_column():
+    """Sparse biases are no vectors."""
+    x, weight, bias = nd.ones((2, 3)), nd.ones((4, 3)), nd.array([[1], [2], [3], [4]])
+    for b in (bias, bias.tostype("row_sparse")):
+        same(nd.FullyConnected(x, weight.tostype("row_sparse"), b, num_hidden=4), "default", [[4, 5, 6, 7]] * 2)
+    graph = mx.sym.FullyConnected(mx.sym.var("x"), bias=mx.sym.var("b", shape=(4, 1)), num_hidden=4, name="fc")
+    assert graph.infer_shape(x=(2, 3))[0] == [(2, 3), (4, 3), (4, 1)]
+
+
+def test_sums_and_products_of_one_layout_keep_it(r, c):
+    """Python's operators do; those of MXNet that broadcast give dense arrays."""
+    for x, dense in ((r, ROWS), (c, MATRIX)):
+        same(x + x, x.stype, 2 * dense)
+        same(x - x, x.stype, 0 * dense)
+        same(x * x, x.stype, dense * dense)
+        same(nd.sparse.add(x, x), x.stype, 2 * dense)
+        same(nd._internal._maximum(x, -x), x.stype, dense)
+        same(nd.broadcast_add(x, x), "default", 2 * dense)
+        same(nd.cast(x, dtype="float64"), "default", dense)
+        same(x.astype("float64"), x.stype, dense)
+        x += x
+        same(x, x.stype, 2 * dense)

@@ -106,7 +106,7 @@ def test_checks_of_gradients():
     places, heads = [np.zeros(2), np.full(2, 3.0)], [np.array([1.0, 2.0])]
     expected = {"a": np.array([3.0, 6.0]), "b": np.array([1.0, 2.0])}
     found = test_utils.check_symbolic_backward(y, places, heads, expected)
-    assert [g.asnumpy().tolist() for g in found] == [[3, 6], [1, 2]]
+    assert {name: g.asnumpy().tolist() for name, g in found.items()} == {"a": [3, 6], "b": [1, 2]}
     test_utils.check_symbolic_backward(y, places, heads, [*expected.values()], grad_req={"a": "add", "b": "null"})
     with pytest.raises(AssertionError, match="BACKWARD_b"):
         test_utils.check_symbolic_backward(y, places, heads, {**expected, "b": np.zeros(2)})

@@ -178,6 +178,84 @@ def special_stored_densely(rng):
     return [special()], {"stype": "default"}
 
 
+# Of sparse arrays, for which tests/frontend/test_sparse.py has results of MXNet.
+
+
+@sample("_scatter_plus_scalar", "_scatter_minus_scalar", oracle=False)
+def stored_and_number(rng):
+    return [floats(rng, 3, 4)], {"scalar": 2.5}
+
+
+@sample("_scatter_plus_scalar", "_scatter_minus_scalar", oracle=False)
+def stored_integers_and_number(rng):
+    return [integers(rng, 5, dtype="int32")], {"scalar": 3.0}
+
+
+@sample("_scatter_plus_scalar", "_scatter_minus_scalar", oracle=False)
+def stored_special_and_number(rng):
+    return [special()], {"scalar": -1.0}
+
+
+@sample("_scatter_plus_scalar", "_scatter_minus_scalar", oracle=False)
+def stored_wide_and_number(rng):
+    return [floats(rng, 2, 3, dtype="float64")], {"scalar": 0.1}
+
+
+@sample("_scatter_plus_scalar", "_scatter_minus_scalar", oracle=False)
+def nothing_stored_and_number(rng):
+    return [floats(rng, 0, 3)], {"scalar": 1.0}
+
+
+@sample("_scatter_elemwise_div", oracle=False)
+def quotients_of_stored(rng):
+    return [floats(rng, 3, 4), floats(rng, 3, 4)], {}
+
+
+@sample("_scatter_elemwise_div", oracle=False)
+def quotients_of_stored_integers(rng):
+    return [integers(rng, 3, 4, dtype="int32"), integers(rng, 3, 4, dtype="int32")], {}
+
+
+@sample("_scatter_elemwise_div", oracle=False)
+def quotients_of_stored_special(rng):
+    return [special(), special()[::-1].copy()], {}
+
+
+@sample("_scatter_elemwise_div", oracle=False)
+def quotients_of_stored_wide(rng):
+    return [floats(rng, 2, 3, dtype="float64"), floats(rng, 2, 3, dtype="float64")], {}
+
+
+@sample("_scatter_elemwise_div", oracle=False)
+def quotients_of_nothing_stored(rng):
+    return [floats(rng, 0, 3), floats(rng, 0, 3)], {}
+
+
+@sample("_square_sum", oracle=False)
+def squares_of_rows(rng):
+    return [floats(rng, 4, 3)], {"axis": 1}
+
+
+@sample("_square_sum", oracle=False)
+def squares_of_rows_kept(rng):
+    return [floats(rng, 4, 3)], {"axis": 1, "keepdims": True}
+
+
+@sample("_square_sum", oracle=False)
+def squares_of_columns(rng):
+    return [floats(rng, 4, 3, dtype="float64")], {"axis": 0}
+
+
+@sample("_square_sum", oracle=False)
+def squares_of_all(rng):
+    return [floats(rng, 4, 3)], {}
+
+
+@sample("_square_sum", oracle=False)
+def squares_of_integers(rng):
+    return [integers(rng, 4, 3, dtype="int32")], {"axis": 0, "keepdims": True}
+
+
 @sample("_sparse_retain", oracle=False)  # of sparse arrays alone in MXNet
 def rows_retained(rng):
     return [floats(rng, 5, 2), integers(rng, 3, dtype="int64", low=0, high=5)], {}

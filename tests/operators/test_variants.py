@@ -17,7 +17,9 @@ from .test_oracle import LOOSER, TOLERANCE
 DECLARED = {op.name: op for op in OPERATORS.values() if not isinstance(op, ControlFlow)}
 """Operators that hold graphs have tests of their own: `frontend/test_control_flow.py`, `checkpoint/test_fused.py`."""
 
-NOT_ASKED = {"_contrib_group_adagrad_update", "_sparse_adagrad_update", "_sparse_retain", "reset_arrays"}
+NOT_ASKED = {"_contrib_group_adagrad_update", "_sparse_adagrad_update", "_sparse_retain", "reset_arrays"} | {
+    *("_scatter_elemwise_div", "_scatter_minus_scalar", "_scatter_plus_scalar", "_square_sum")
+}
 """Operators that MXNet has for sparse arrays alone, or without results."""
 
 DIFFERENT = {
