@@ -9,6 +9,7 @@ from gluonjit import context as context
 from gluonjit import contrib as contrib
 from gluonjit import engine as engine
 from gluonjit.execution import executor as executor
+from gluonjit import executor_manager as executor_manager
 from gluonjit import gluon as gluon
 from gluonjit import image as image
 from gluonjit import image as img
@@ -17,6 +18,7 @@ from gluonjit import initializer as initializer
 from gluonjit import io as io
 from gluonjit import kvstore as kv
 from gluonjit import kvstore as kvstore
+from gluonjit import libinfo as libinfo
 from gluonjit import log as log
 from gluonjit import lr_scheduler as lr_scheduler
 from gluonjit import metric as metric
