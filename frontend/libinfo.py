@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NoReturn
 
+from gluonjit.language import mxnet_names as _mxnet_names
+
 __version__ = "1.9.1"
 
 
@@ -15,3 +17,6 @@ def find_lib_path(prefix: str = "libmxnet") -> NoReturn:
 def find_include_path() -> NoReturn:
     """RuntimeError, as for `find_lib_path`."""
     raise RuntimeError("Cannot find MXNet's headers: gluonjit has none")
+
+
+_mxnet_names.explain(__name__)
