@@ -13,8 +13,8 @@ import importlib
 import sys
 from typing import Any
 
+from gluonjit import _tracebacks
 from gluonjit._version import version
-from gluonjit.language import tracebacks
 
 __version__ = "1.9.1"
 """The MXNet whose interface this is; programs compare it. The package's own version is `gluonjit_version`."""
@@ -130,7 +130,7 @@ class _Lacking:
 
 
 sys.meta_path.append(_Lacking)  # type: ignore[arg-type]
-tracebacks.install()
+_tracebacks.install()
 
 
 def __dir__() -> list[str]:

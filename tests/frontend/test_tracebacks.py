@@ -5,8 +5,8 @@ import sys
 import pytest
 
 import gluonjit as mx
+from gluonjit import _tracebacks as tracebacks
 from gluonjit.gluon import nn
-from gluonjit.language import tracebacks
 
 
 @pytest.fixture
