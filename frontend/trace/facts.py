@@ -6,11 +6,12 @@ table maps it to the value that the program saw. Kinds are names, or what comput
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gluonjit.ir.dims import are_equal
+from gluonjit.ir.dims import are_equal, is_equal
 from gluonjit.ir.types import TensorType
 from gluonjit.ndarray.index_keys import Basic, parse
 from gluonjit.symbol.graph import Entry
@@ -47,6 +48,7 @@ KINDS: dict[str, Callable[..., Any]] = {
     "size": lambda t: t.size,
     "len": lambda t: t.shape[0] if t.shape else None,
     "same shape": lambda a, b: are_equal(a.shape, b.shape),
+    "same size": lambda a, b: is_equal(math.prod(a.shape), math.prod(b.shape)),
     "same type": lambda a, b: a.dtype == b.dtype and are_equal(a.shape, b.shape),
 }
 """The kinds of facts, as functions of the entries' types."""

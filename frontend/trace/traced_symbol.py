@@ -6,7 +6,6 @@ in-place operators, views and indexing. What needs an element's value raises Tra
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from numbers import Integral, Number
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -159,7 +158,7 @@ class TracedSymbol(Symbol):
         except MXNetError as e:
             raise refusal(ValueError, call, f"Cannot reshape array of size {before.size} into shape {shape}") from e
         after = self._recorder.types[entry].shape
-        if math.prod(after) != before.size:
+        if not self._recorder.note("same size", read(self), entry):  # the operator, too, takes smaller shapes
             raise refusal(ValueError, call, f"Cannot reshape array of size {before.size} into shape {shape}")
         if after == before.shape:
             self._recorder.ask("shape", self)  # for arrays of another shape, the view would have another shape
