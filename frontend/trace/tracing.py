@@ -89,6 +89,7 @@ class Trace:
         # Operators without a use are dropped from the graph; random ones still count in `_program`'s stream numbers.
         live = set(post_order([*outputs, *(new for _, new in written)]))
         self._nodes = [n for n in live if n.op is None] + [n for n in recorder.nodes if n in live]
+        self._unused = [n for n in recorder.nodes if n not in live and (n, 0) in self._types]
         # `holds` infers what facts are about; an empty view is of an array without needing its elements.
         asked = post_order([e for fact in self.facts for e in fact[1:]])
         needed = {*live, *asked, *(entry[0] for entry, _ in (*written, *views.values()))}
@@ -156,16 +157,20 @@ class Trace:
     def broken(self, types: Sequence[TensorType], training: bool) -> str:
         """Why the graph is not valid for arguments of these types, in this mode; '' if it is.
 
-        Infers the types of the untyped graph again, and compares them with the facts that the program saw.
+        Infers the types of the untyped graph again, and compares them with the facts that the program saw. Operators
+        without a use must accept these types, too: a plain call would run them.
         """
         if self.mode_fact and training != self.training:
             return "the program asks whether it is training"
-        if not self.facts:
+        if not self.facts and not self._unused:
             return ""
-        table = dict(zip(self._inputs, self.input_types(types)))
+        unused = [(node, 0) for node in self._unused]
+        # Variables that only unused operators read are no inputs of the graph; the arguments do not change their types.
+        table = {(n, 0): self._types[n, 0] for n in post_order(unused) if n.op is None and (n, 0) in self._types}
+        table.update(zip(self._inputs, self.input_types(types)))
         table.update({(node, 0): type_of(value) for node, value in self.constants.items()})
         seen = [e for fact in self.facts for e in fact[1:]]
-        wanted = post_order(seen)
+        wanted = post_order([*seen, *unused])
         try:
             sources = completed_sources(wanted, list(table.items()), [*self.outputs, *seen])
             for node in wanted:

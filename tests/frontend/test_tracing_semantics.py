@@ -573,3 +573,17 @@ def test_empty_views():
     hybrid.hybridize()
     x = nd.ones((4, 2, 1))
     assert [y.shape for y in hybrid(x)] == [y.shape for y in plain(x)] == [(1, 0, 1), (0, 2, 1)]
+
+
+def test_an_operator_without_a_use_refuses_another_shape():
+    """A plain call runs it, so its error may not vanish for a shape for which nothing is traced again."""
+
+    def program(F, x):
+        F.dot(x, F.ones((3, 2)))
+        return x * 2
+
+    net = gluon.nn.HybridLambda(program)
+    net.hybridize()
+    assert net(nd.ones((2, 3))).shape == net(nd.ones((5, 3)))[:2].shape == (2, 3)
+    with pytest.raises(mx.MXNetError, match=r"dot\(f32\[2,4\], f32\[3,2\]\)"):
+        net(nd.ones((2, 4)))
