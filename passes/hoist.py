@@ -8,7 +8,7 @@ What depends on the size of an open dimension is computed at each call. It leave
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from gluonjit.ir.buffers import is_view
@@ -32,7 +32,7 @@ def _hoist(graph: Graph, open_too: bool) -> Graph:
     """`open_too`: with what depends on the size of an open dimension, for a loop's body, which all of this leaves."""
     graph = _lift_all(graph)
     params = {graph.inputs[k] for k in graph.attrs.get("params", ())}
-    hoisted = [op for op in fixed_ops(graph, open_too) if op.name != "prepare"]
+    hoisted = _unprepared(fixed_ops(graph, open_too))
     components = _components(hoisted)
     moved = {op for component in components for op in component if op.name != "constant"}
     if not moved:
@@ -76,6 +76,18 @@ def fixed_ops(graph: Graph, open_too: bool = False) -> dict[Op, None]:
         if is_pure(op) and all(v in fixed for v in op.operands) and (open_too or not is_open(op)):
             fixed.update(op.results)
             found[op] = None
+    return found
+
+
+def _unprepared(ops: Iterable[Op]) -> list[Op]:
+    """Those that are no `prepare` ops and need no results of any: what was hoisted before stays before its uses."""
+    prepared: set[Value] = set()
+    found = []
+    for op in ops:
+        if op.name == "prepare" or not prepared.isdisjoint(op.operands):
+            prepared.update(op.results)
+        else:
+            found.append(op)
     return found
 
 
