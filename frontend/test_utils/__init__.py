@@ -1,5 +1,11 @@
 """`mx.test_utils`: helpers for tests of operators and models."""
 
+import os
+import sys
+
+import numpy as np
+import numpy.random as rnd
+
 from gluonjit.context import Context, current_context
 from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.ndarray import array
@@ -101,6 +107,9 @@ from gluonjit.test_utils.surroundings import (
 )
 from gluonjit.util import getenv, setenv, use_np
 
+mx = sys.modules[__name__.partition(".")[0]]
+"""MXNet's own tests get this name, and those of the modules above, by `from mxnet.test_utils import *`."""
+
 __all__ = [
     "Context",
     "DummyIter",
@@ -165,13 +174,16 @@ __all__ = [
     "list_gpus",
     "locationError",
     "mean_check",
+    "mx",
     "new_matrix_with_real_eigvals_2d",
     "new_matrix_with_real_eigvals_nd",
     "new_orthonormal_matrix_2d",
     "new_sym_matrix_with_real_eigvals_2d",
     "new_sym_matrix_with_real_eigvals_nd",
+    "np",
     "np_reduce",
     "numeric_grad",
+    "os",
     "rand_coord_2d",
     "rand_ndarray",
     "rand_shape_2d",
@@ -182,6 +194,7 @@ __all__ = [
     "random_sample",
     "random_uniform_arrays",
     "retry",
+    "rnd",
     "same",
     "same_array",
     "same_symbol_structure",

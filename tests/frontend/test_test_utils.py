@@ -387,3 +387,9 @@ def test_what_exists_here():
     assert test_utils.is_op_runnable() and not test_utils.has_tvm_ops() and not test_utils.is_cd_run()
     assert test_utils.effective_dtype(nd.ones(1)) == np.float32
     assert test_utils.default_numeric_eps()[np.dtype("float32")] == 1 / 512
+
+
+def test_what_tests_of_mxnet_import_with_it():
+    found = {}
+    exec("from gluonjit.test_utils import *", found)
+    assert found["mx"] is mx and found["np"] is np and found["rnd"] is np.random and found["os"].path
