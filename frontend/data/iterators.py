@@ -150,7 +150,11 @@ class DataIter:
 
 class MXDataIter(DataIter):
     """The base of the iterators over files. Each has one array of data and one of labels, which `getdata` and
-    `getlabel` return without a list around them."""
+    `getlabel` return without a list around them.
+
+    >>> issubclass(mx.io.CSVIter, mx.io.MXDataIter)
+    True
+    """
 
     def next(self) -> DataBatch:
         if not self.iter_next():

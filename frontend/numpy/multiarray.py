@@ -153,7 +153,8 @@ class ndarray(NumpyMethods, NDArray):  # type: ignore[misc]
         if isinstance(value, NDArray):
             value = value._array
         value = convert(np.asarray(value), self._array.dtype)
-        self._array[numpy_key(key)] = value
+        key = numpy_key(key)
+        self._array[() if not self.ndim and key == (slice(None),) else key] = value  # as programs fill any array
         self._wrote()
 
 

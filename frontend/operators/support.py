@@ -144,11 +144,15 @@ def along(axis: int, rank: int, length: int) -> tuple[int, ...]:
 
 
 def mean(b: Any, x: Any, axes: tuple[int, ...]) -> Any:
-    """The mean of floats over `axes`, which are dropped; that of equal numbers is that number.
+    """The mean over `axes`, which are dropped; that of equal numbers is that number. Of integers, their sum is divided
+    as integers are.
 
     There is no wider type for float64. So the mean of what a first mean is off is added to it (Chan, Golub and LeVeque,
     "Algorithms for computing the sample variance", 1983), if it is a number: it is none if an element is infinite.
     """
+    if not dtype_of(x).is_float:
+        count = b.constant(max(math.prod(x.shape[k] for k in axes), 1), dtype_of(x))
+        return b.div(b.reduce(x, op="sum", axes=axes), count)
     first = b.reduce(x, op="mean", axes=axes)
     if dtype_of(x) is not F64:
         return first

@@ -64,8 +64,8 @@ store.push("a", [value, value])
 store.pull("a", out)
 show(push=out.asnumpy().tolist(), pushed=value.asnumpy().tolist())
 half = [nd.full((3,), 1 + rank / 1024, dtype=t) for t in ("float16", "int32", "float64")]
-store.init([1, 2, 3], half)
-store.pushpull([1, 2, 3], half)
+store.init(["1", "2", "3"], half)
+store.pushpull(["1", "2", "3"], half)
 show(types=[x.asnumpy().tolist() for x in half])
 many = [nd.full((700, 900), k + rank) for k in range(5)]
 store.init(list("vwxyz"), many)

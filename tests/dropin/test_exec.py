@@ -88,7 +88,7 @@ def test_an_error_shows_the_programs_own_lines(run):
     program = "import mxnet as mx\ndef f(x):\n    return mx.nd.dot(x, mx.nd.ones((3, 3)))\nf(mx.nd.ones((2, 2)))\n"
     done = run("script.py", script=program)
     assert done.returncode == 1
-    first, second, *_ = done.stderr.splitlines()
+    first, second, *_ = done.stderr[done.stderr.index("Traceback") :].splitlines()
     assert first.startswith("Traceback") and "script.py" in second and "line 4" in second
     assert "runpy" not in done.stderr and "execute.py" not in done.stderr
 

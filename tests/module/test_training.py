@@ -121,8 +121,8 @@ def test_gradients_of_inputs_and_requests():
     for _ in range(2):
         made.forward_backward(batch)
     error = X[:4] @ WEIGHT.T - LABELS[:4]
-    assert_close(made.get_input_grads()[0], error @ WEIGHT)
-    assert_close(made.get_input_grads(merge_multi_context=False)[0][0], error @ WEIGHT)
+    assert_close(made.get_input_grads()[0], 2 * error @ WEIGHT)  # those of inputs are added up, too
+    assert_close(made.get_input_grads(merge_multi_context=False)[0][0], 2 * error @ WEIGHT)
     made.init_optimizer(optimizer="counted", optimizer_params={"learning_rate": 1.0})
     made.update()
     assert_close(weight_of(made), WEIGHT - 2 * error.T @ X[:4] / 4)

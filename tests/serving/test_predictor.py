@@ -95,11 +95,11 @@ def test_what_is_no_predictor(files, tmp_path):
         (files, {"threads": 0}, ValueError, "threads"),
         (files, {"sizes": ()}, ValueError, "sizes"),
         (files, {"inputs": {"data": "4x?"}}, ValueError, "input data"),
+        (files, {"inputs": {"dta": "4x4"}}, ValueError, "no input 'dta'.*did you mean 'data'"),
     ):
         with pytest.raises(error, match=message):
             mx.Predictor(*args, **options)
     for args, options, message in (
-        (files, {"inputs": {"dta": "4x4"}}, "no input 'dta'.*did you mean 'data'"),
         (files[:1], {}, "parameters' file"),
         (files[1:], {}, "a model is a graph"),
     ):
