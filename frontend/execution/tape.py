@@ -161,6 +161,16 @@ class Saved(NamedTuple):
         storage = x.storage()
         return Saved(x._array, storage, storage.version, x._grad_state if origin is None else origin, x._numpy)
 
+    @staticmethod
+    def later(x: Any, origin: Any = None) -> Callable[[], Saved]:
+        """The value that `of` gives now. A sparse array is made dense when it is asked for, which is seldom."""
+        if not isinstance(x, BaseSparseNDArray):
+            value = Saved.of(x, origin)
+            return lambda: value
+        parts, storage, source = x.detach(), x.storage(), x._grad_state if origin is None else origin
+        version = storage.version
+        return lambda: Saved(parts._array, storage, version, source, False)
+
     def copied(self) -> Saved:
         """The same value, in memory that nobody writes to."""
         return self._replace(array=self.array.copy(), storage=None)
@@ -493,11 +503,12 @@ def _record(
 
     again = None
     if backward.additions:
-        kept = [Saved.of(x) for x in values], [Saved.of(x, _number(k, heads)) for k, x in enumerate(results)]
+        given = [Saved.later(x) for x in values]
+        made = [Saved.later(x, _number(k, heads)) for k, x in enumerate(results)]
 
         def again(some: tuple[int, ...]) -> Gradient:
             dense = computation.backward(wrt, some)
-            read = [kept[0][place] if place >= 0 else kept[1][-1 - place] for place in dense.sources]
+            read = [given[place]() if place >= 0 else made[-1 - place]() for place in dense.sources]
             return Gradient(dense, read, [inputs[k] for k in dense.writes])
 
     gradient = Gradient(backward, saved(backward), [inputs[k] for k in backward.writes])

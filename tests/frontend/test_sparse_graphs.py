@@ -69,6 +69,18 @@ def test_inferred_storage_is_that_of_the_result(name, stypes):
     np.testing.assert_allclose(found.asnumpy(), dense, rtol=1e-6)
 
 
+def test_a_lookup_never_makes_its_table_dense(monkeypatch):
+    """Nor does recording it: a step of a table of 71,569 rows took 20 ms for that alone."""
+    graph = sym.sum(sym.Embedding(sym.var("x"), sym.var("w", stype=ROWS), input_dim=4, output_dim=4, sparse_grad=True))
+    executor = graph.simple_bind(mx.cpu(), x=(2,), grad_req={"w": "write"})
+    executor.arg_dict["w"][:] = nd.array(A).tostype(ROWS)
+    executor.arg_dict["x"][:] = [1, 3]
+    monkeypatch.setattr("gluonjit.files.sparse.densify", None)
+    assert executor.forward(is_train=True)[0].asscalar() == -1.5
+    executor.backward(nd.ones(1))
+    assert executor.grad_dict["w"].indices.asnumpy().tolist() == [1, 3]
+
+
 def gradient_stypes(graph, **stypes):
     shapes = dict.fromkeys(stypes, (4, 4))
     executor = graph.simple_bind(mx.cpu(), stype_dict=stypes, **shapes)
