@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+import io
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from gluonjit.base import MXNetError
 from gluonjit.data.text_rows import TextRowsIter, files_of
-from gluonjit.ndarray.ndarray import element_type
+from gluonjit.ndarray.ndarray import convert, element_type
 from gluonjit.ndarray.sparse_arrays import CSRNDArray
 
 __all__ = ["LibSVMIter"]
@@ -72,39 +73,107 @@ def _columns(what: str, shape: Any) -> int:
     return int(shape[0])
 
 
+CHUNK = 1 << 22
+"""Bytes of a file that are parsed at once, and the rest of their last line."""
+
+_APART = bytes.maketrans(b":", b" ")
+
+
+class _Rows(NamedTuple):
+    """Some rows: the elements and their columns, row by row, how many each row has, and the labels before them."""
+
+    values: np.ndarray
+    columns: np.ndarray
+    counts: np.ndarray
+    labels: np.ndarray
+
+
 def _read(path: str, columns: int, kind: np.dtype, labels: int | None) -> tuple[CSRNDArray, np.ndarray]:
     """The rows of a file or folder, and the labels before them: (rows,) or (rows, labels)."""
-    values: list[float] = []
-    places: list[int] = []
-    starts = [0]
-    found: list[list[float]] = []
+    found: list[_Rows] = []
     for name in files_of(path):
-        number = 0
+        done = 0
         try:
-            with open(name, encoding="utf-8") as file:
-                for line in file:
-                    number += 1
-                    words = line.split()
-                    if not words:
-                        continue
-                    before = [word for word in words if ":" not in word]
-                    pairs = [word.partition(":") for word in words[len(before) :]]
-                    own = [int(column) for column, _, _ in pairs]
-                    if any(not 0 <= k < columns for k in own) or own != sorted(set(own)):
-                        raise ValueError(f"columns must ascend and be in the range 0 to {columns - 1}")
-                    if labels is not None and len(before) != labels:
-                        raise ValueError(f"{len(before)} labels; expected {labels}")
-                    values += [float(value) for _, _, value in pairs]
-                    found.append([float(word) for word in before[: labels or 0]])
-                    places += own
-                    starts.append(len(places))
-        except ValueError as e:
-            raise MXNetError(f"{name}: line {number}: {e}") from None
+            with open(name, "rb") as file:
+                while text := file.read(CHUNK) + file.readline():
+                    text = (text if text.endswith(b"\n") else text + b"\n").replace(b"\r\n", b"\n")
+                    rows = _parsed(text, columns, labels)
+                    found.append(rows or _parsed_by_line(text, columns, labels, name, done))
+                    done += text.count(b"\n")
         except OSError as e:
             raise MXNetError(f"cannot read {name}: {e.strerror or e}") from e
-    if len(starts) == 1:
+    count = sum(len(rows.counts) for rows in found)
+    if not count:
         raise MXNetError(f"{path} has no rows")
-    aux = np.array(starts, np.int64), np.array(places, np.int64)
-    data = CSRNDArray((len(starts) - 1, columns), np.array(values, kind), aux)
-    table = np.array(found, kind).reshape(len(starts) - 1, -1 if labels != 1 else 1)
+    values, places, counts, before = (np.concatenate(parts) for parts in zip(*found))
+    data = CSRNDArray((count, columns), convert(values, kind), (np.append(0, np.cumsum(counts)), places), sound=True)
+    table = convert(before, kind)
     return data, table[:, 0] if labels == 1 else table
+
+
+def _parsed(text: bytes, columns: int, labels: int | None) -> _Rows | None:
+    """The rows of whole lines, all at once; None if there is anything in them that is wrong or unusual."""
+    if text.translate(None, b"0123456789.+-eE: \t\n") or columns > 1 << 53:
+        return None
+    try:
+        numbers = np.array([float(word) for word in text.translate(_APART).split()])
+    except ValueError:
+        return None
+    signs = np.frombuffer(b"\n" + text, np.uint8)
+    colon = signs == ord(":")
+    inside = (signs > ord(" ")) & ~colon  # a number
+    start = np.flatnonzero(inside[1:] & ~inside[:-1]) + 1
+    end = np.flatnonzero(inside[:-1] & ~inside[1:]) + 1
+    is_column, is_value = colon[end], colon[start - 1]
+    no_digits = np.cumsum(inside & ((signs < ord("0")) | (signs > ord("9"))))
+    if (
+        not np.count_nonzero(colon) == np.count_nonzero(is_column) == np.count_nonzero(is_value)
+        or np.any(is_column & is_value)
+        or np.any((no_digits[end - 1] > no_digits[start - 1]) & is_column)
+    ):
+        return None
+    line = np.cumsum(signs == ord("\n"))[start]
+    first = np.append(True, line[1:] != line[:-1])[: len(line)]
+    row = np.cumsum(first) - 1
+    count = int(row[-1]) + 1 if len(row) else 0
+    is_label = ~(is_column | is_value)
+    places, row_of_each = numbers[is_column], row[is_column]
+    if (
+        np.any(is_label[1:] & ~is_label[:-1] & ~first[1:])  # behind the elements
+        or np.any(places >= columns)
+        or np.any((places[1:] <= places[:-1]) & (row_of_each[1:] == row_of_each[:-1]))
+        or (labels is not None and np.any(np.bincount(row[is_label], minlength=count) != labels))
+    ):
+        return None
+    before = numbers[is_label].reshape(count, labels) if labels is not None else np.zeros((count, 0))
+    return _Rows(numbers[is_value], places.astype(np.int64), np.bincount(row_of_each, minlength=count), before)
+
+
+def _parsed_by_line(text: bytes, columns: int, labels: int | None, name: str, done: int) -> _Rows:
+    """The same, line by line. MXNetError for a line that is wrong; `done` lines are before these."""
+    values: list[float] = []
+    places: list[int] = []
+    counts: list[int] = []
+    found: list[list[float]] = []
+    number = done
+    try:
+        for line in io.TextIOWrapper(io.BytesIO(text), encoding="utf-8"):
+            number += 1
+            words = line.split()
+            if not words:
+                continue
+            before = [word for word in words if ":" not in word]
+            pairs = [word.partition(":") for word in words[len(before) :]]
+            own = [int(column) for column, _, _ in pairs]
+            if any(not 0 <= k < columns for k in own) or own != sorted(set(own)):
+                raise ValueError(f"columns must ascend and be in the range 0 to {columns - 1}")
+            if labels is not None and len(before) != labels:
+                raise ValueError(f"{len(before)} labels; expected {labels}")
+            values += [float(value) for _, _, value in pairs]
+            found.append([float(word) for word in before[: labels or 0]])
+            places += own
+            counts.append(len(own))
+    except ValueError as e:
+        raise MXNetError(f"{name}: line {number}: {e}") from None
+    table = np.array(found, np.float64).reshape(len(counts), labels or 0)
+    return _Rows(np.array(values, np.float64), np.array(places, np.int64), np.array(counts, np.int64), table)

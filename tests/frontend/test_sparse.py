@@ -418,6 +418,54 @@ def test_libsvm(tmp_path):
         mx.io.LibSVMIter(data_libsvm=str(path), data_shape=(4,), batch_size=2)
 
 
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        ("1 0:1 0:2", "columns must ascend and be in the range 0 to 3"),
+        ("1 4:1", "columns must ascend"),
+        ("1 -1:1", "columns must ascend"),
+        ("1 99999999999999999999:1", "columns must ascend"),
+        ("1 2", "2 labels; expected 1"),
+        ("0:1", "0 labels; expected 1"),
+        ("1 0:1 5", "columns must ascend"),
+        ("1 :1", "invalid literal for int"),
+        ("1 1e0:1", "invalid literal for int"),
+        ("1 0:", "could not convert string to float"),
+        ("1 0:1:2", "could not convert string to float"),
+        ("1 0::2", "could not convert string to float"),
+        ("1 0:1.2.3", "could not convert string to float"),
+        ("1 0:1-2", "could not convert string to float"),
+        ("1 0:x", "could not convert string to float"),
+    ],
+)
+def test_libsvm_names_the_line_that_is_wrong(tmp_path, line, message):
+    path = tmp_path / "data.t"
+    path.write_text(f"1 0:1\n\n{line}\n1 1:1\n")
+    with pytest.raises(MXNetError, match=rf"data\.t: line 3: {message}"):
+        mx.io.LibSVMIter(data_libsvm=str(path), data_shape=(4,), batch_size=2)
+
+
+def test_libsvm_is_parsed_at_once(tmp_path, monkeypatch):
+    """Not line by line, which takes 20 times as long, where all lines are of the common form; else with one result."""
+    path = tmp_path / "data.t"
+    common = " 1\t0:1.5 2:-2e-1\r\n\n-.5 \n+2 3:4"
+    path.write_bytes(common.encode())
+    wanted = [[1.5, 0, -0.2, 0], [0, 0, 0, 0], [0, 0, 0, 4]]
+
+    def elements():
+        (batch,) = mx.io.LibSVMIter(data_libsvm=str(path), data_shape=(4,), batch_size=3)
+        same(batch.label[0], "default", [1, -0.5, 2])
+        return batch.data[0]
+
+    with monkeypatch.context() as patch:
+        patch.setattr("gluonjit.data.libsvm._parsed_by_line", None)
+        same(elements(), "csr", wanted)
+        patch.setattr("gluonjit.data.libsvm.CHUNK", 4)
+        same(elements(), "csr", wanted)
+    path.write_bytes(common.replace("3:4", "+3:nan").encode())
+    assert np.isnan(elements().data.asnumpy()).tolist() == [False, False, True]
+
+
 def test_stored_elements_are_counted():
     x = nd.sparse.csr_matrix(np.array([[1, 0, 2], [0, 0, 0], [3, 4, 0.0]]))
     for axis, counts in ((None, [4]), (0, [2, 1, 1]), (1, [2, 0, 2])):
