@@ -76,23 +76,24 @@ class Node:
 
     * `sources`: where each input that gradients flow to comes from.
     * `heads`: the numbers of the results that depend on these inputs.
-    * `masks`: where what else the heads depend on comes from, by which the gradient is 0: inputs of type bool; for a
-      gradient, see `_note_point`.
+    * `masks`: for a head, where its inputs of type bool come from, by which the gradient is 0.
+    * `points`: for a head that is a gradient, what else it depends on: see `_note_point`.
     * `program`: what ran; its results begin with this node's at number `first`.
     * `reached`: for each head, which of the sources it depends on, by number; None: each on all of them. To the others
       it sends no gradient, not even zeros, as if every operator were a node of its own.
     """
 
     __slots__ = (
-        *("__weakref__", "device", "first", "heads", "loc", "masks", "name", "number", "program", "reached"),
-        *("released", "results", "sources"),
+        *("__weakref__", "device", "first", "heads", "loc", "masks", "name", "number", "points", "program"),
+        *("reached", "released", "results", "sources"),
     )
 
     def __init__(self, name: str, sources: Sequence[Any], heads: Sequence[int], results: Sequence[NDArray]) -> None:
         self.number = next(_numbers)
         self.name = name
         self.sources = tuple(sources)
-        self.masks: Sequence[Any] = ()
+        self.masks: Mapping[int, Sequence[Any]] = {}
+        self.points: dict[int, Sequence[Any]] = {}
         self.reached: Mapping[int, frozenset[int]] | None = None
         self.heads = tuple(heads)
         self.results = [(x.shape, x._stand_in.dtype, x._numpy) for x in results]
@@ -120,7 +121,7 @@ class Node:
     def release(self) -> None:
         """Frees what was kept for `pull`, which cannot be called any more."""
         self.released = True
-        self.sources = self.masks = ()
+        self.sources, self.masks, self.points = (), {}, {}
         self.program = None
 
     def check(self, saved: Iterable[tuple[str, Saved]]) -> None:
@@ -131,6 +132,12 @@ class Node:
                     f"{what} of {self.name} was written to after it was recorded, so its gradient cannot be computed "
                     f"any more. Call backward before, or write to a copy{quote(self.loc)}"
                 )
+
+    def origins(self, heads: Collection[int], sent: Collection[int] | None = None) -> list[Any]:
+        """What some of the heads depend on: of `sources`, those of them that are `sent` a gradient."""
+        numbers = range(len(self.sources)) if self.reached is None else _joined(map(self.reached.__getitem__, heads))
+        sources = [self.sources[k] for k in numbers if sent is None or k in sent]
+        return _joined([sources, *(x.get(k, ()) for x in (self.masks, self.points) for k in heads)])
 
     def inspect(self, cotangents: Sequence[NDArray], gradients: Sequence[NDArray | None]) -> None:
         """An error if `pull` has made a nan or infinity."""
@@ -398,7 +405,7 @@ class _PointNode(_ConstantNode):
 
     def __init__(self, name: str, point: Sequence[Any], results: Sequence[NDArray]) -> None:
         Node.__init__(self, name, (), range(len(results)), results)
-        self.masks = point
+        self.points = dict.fromkeys(self.heads, point)
         self.types = []
 
 
@@ -514,7 +521,7 @@ def _record(
     gradient = Gradient(backward, saved(backward), [inputs[k] for k in backward.writes])
     sources = [inputs[k]._grad_state for k in wrt]
     node = GraphNode(name, sources, heads, results, gradient, again)
-    node.masks = [inputs[k]._grad_state for k in reached if k not in wrt]
+    node.masks = _masks(computation, inputs, heads)
     node.reached = computation.reached_from(wrt, heads)
     node.mark(results)
     note_others(name, computation, inputs, wrt, results)
@@ -558,10 +565,16 @@ def note_block(
     backward = forward.backward
     gradient = Gradient(backward, saved(backward), [inputs[k] for k in backward.writes])
     sources = [inputs[k]._grad_state for k in wrt]
-    masks = [x._grad_state for k, x in enumerate(inputs) if x._stand_in.dtype == np.bool_ and tracked(x)]
     node = GraphNode(name, sources, heads, results, gradient, again)
-    node.kept, node.masks, node.reached = kept, masks, computation.reached_from(wrt, heads)
+    node.kept, node.masks = kept, _masks(computation, inputs, heads)
+    node.reached = computation.reached_from(wrt, heads)
     node.mark(results)
+
+
+def _masks(computation: Computation, inputs: Sequence[NDArray], heads: Sequence[int]) -> dict[int, Sequence[Any]]:
+    """The sources of the inputs of type bool that each head depends on."""
+    flags = {k: x._grad_state for k, x in enumerate(inputs) if x._stand_in.dtype == np.bool_ and tracked(x)}
+    return {head: [flags[k] for k in flags if k in computation.reached(head)] for head in heads} if flags else {}
 
 
 def _number(result: int, heads: Sequence[int]) -> Any:
@@ -586,7 +599,8 @@ def backward(
     announces = bool(listeners) and variables is None
 
     def send(source: Any, g: NDArray | None) -> None:
-        """None is 0: in whatever form, which is made where nothing else comes."""
+        """None: a gradient of 0 that nothing is computed from: zeros times an infinite derivative are NaN, and an
+        output layer's gradient is not 0."""
         if source.__class__ is Edge:
             node, index = source
             at = received.get(node)
@@ -621,7 +635,7 @@ def backward(
             g = _converted(g, head)
         send(state, g)
     wanted: dict[tuple[int, int], None] = {}
-    found: dict[Any, NDArray] = {}
+    found: dict[Any, NDArray | None] = {}
     for k, x in enumerate(variables or ()):
         state = x._grad_state
         if not tracked(x):
@@ -636,12 +650,17 @@ def backward(
             _, node = heapq.heappop(pending)
             visited.append(node)
             arrived = received.pop(node)
-            given = {k: _zeros(Edge(node, k)) if g is None else g for k, g in arrived.items()}
-            for index, g in given.items():
+            for index, g in arrived.items():
                 if (node.number, index) in wanted:
                     found[node.number, index] = g
             if node.released:
                 raise freed(node)
+            given = {k: g for k, g in arrived.items() if g is not None}
+            if len(given) < len(arrived):
+                for source in node.origins(arrived.keys() - given.keys()):
+                    send(source, None)
+                if not given:
+                    continue
             cotangents = [given[k] if k in given else _zeros(Edge(node, k)) for k in node.heads]
             if node.__class__ is GraphNode:
                 node.announces = announces  # type: ignore[attr-defined]
@@ -651,16 +670,19 @@ def backward(
             if modes.anomalies:
                 node.inspect(cotangents, gradients)
             reached = None if node.reached is None else frozenset().union(*map(node.reached.__getitem__, given))
-            sent = [
-                (source, g)
+            sent = {
+                k: (source, g)
                 for k, (source, g) in enumerate(zip(node.sources, gradients, strict=True))
                 if g is not None and (reached is None or k in reached)
-            ]
+            }
             if create_graph:
-                _note_point(node, sent)
-            for source, g in sent:
+                _note_point(node, given, sent)
+            for source, g in sent.values():
                 send(source, g)
-            for source in node.masks:
+            for source in _joined(node.masks.get(k, ()) for k in given) if node.masks else ():
+                if source.__class__ is Edge or source.request != "null":
+                    send(source, _zeros(source))
+            for source in _joined(node.points.get(k, ()) for k in given) if node.points else ():
                 send(source, None)
     if not retain_graph:
         for node in visited:
@@ -674,14 +696,15 @@ def backward(
     for k, x in enumerate(variables):
         state = x._grad_state
         key: Any = (state.node.number, state.number) if state.__class__ is Edge else state
-        g = found.get(key) if state.__class__ is Edge else leaves.get(key)
-        if g is None and key in leaves:
-            g = _zeros(key)
-        if g is None:
+        among: Mapping[Any, NDArray | None] = found if state.__class__ is Edge else leaves
+        if key not in among:
             raise MXNetError(
                 f"Cannot differentiate with respect to the {k + 1}-th variable because it is unreachable from the "
                 "outputs."
             )
+        g = among[key]
+        if g is None:
+            g = _zeros(state)
         results.append(
             g if create_graph or g.stype != "default" else _array(_own_memory(g._array, ()), x._numpy, x._device)
         )
@@ -696,21 +719,38 @@ def _zeros(source: Edge | Variable) -> NDArray:
     return NDArray._wrap(np.zeros(source.grad.shape, source.grad._stand_in.dtype))
 
 
-def _note_point(node: Node, sent: Sequence[tuple[Any, NDArray]]) -> None:
-    """Notes that the gradients of a node depend on the point that they were computed at, be it with a derivative of 0.
+def _note_point(node: Node, given: Mapping[int, NDArray], sent: dict[int, tuple[Any, NDArray]]) -> None:
+    """Notes what the gradients of a node depend on, be it with a derivative of 0: the point that they were computed at,
+    which are the sources of the heads that lead to them, and the cotangents of these heads.
 
     Whether a constant slope is found to be one, or computed from the point, depends on how much is simplified: in a
-    block more than operator by operator."""
-    point = [source for source, _ in sent]
-    constant = []
-    for _, g in sent:
+    block more than operator by operator. So the gradients of a block, which are one node, depend on what those of its
+    operators would depend on, each for itself."""
+    points = {head: _joined([[g._grad_state], node.origins([head], sent)]) for head, g in given.items()}
+    made = {id(g): g for g in given.values()}
+    for k, (source, g) in sent.items():
+        point = _joined(points[head] for head in given if node.reached is None or k in node.reached[head])
         state = g._grad_state
         if state is None:
-            constant.append(g)
-        elif state.__class__ is Edge and state.node.number > node.number:
-            state.node.masks = [*dict.fromkeys((*state.node.masks, *point))]
-    if constant:
-        _PointNode(f"the gradient of {node.name}", point, constant).mark(constant)
+            g = _depending(g, point)
+        else:
+            if id(g) in made or state.__class__ is not Edge or state.node.number < node.number:
+                g = g.copy()  # what a function's `backward` only passes on depends on nothing more elsewhere
+            made[id(g)] = g
+            known, number = g._grad_state.node.points, g._grad_state.number
+            known[number] = _joined([known.get(number, ()), point])
+        sent[k] = source, g
+
+
+def _depending(constant: NDArray, point: Sequence[Any]) -> NDArray:
+    """The constant as a gradient that depends on these sources by a derivative of 0."""
+    result = _array(constant._array, constant._numpy, constant._device)
+    _PointNode("a gradient", point, [result]).mark([result])
+    return result
+
+
+def _joined(sources: Iterable[Iterable[Any]]) -> list[Any]:
+    return [source for source in dict.fromkeys(itertools.chain.from_iterable(sources)) if source is not None]
 
 
 def _converted(g: NDArray, head: NDArray) -> NDArray:
