@@ -152,14 +152,14 @@ class KVStore(KVStoreBase):
         return total
 
     def pull(self, key: Any, out: Any = None, priority: int = 0, ignore_sparse: bool = True) -> None:
-        """Copies stored values into `out`, except for row_sparse ones if `ignore_sparse`: see `row_sparse_pull`."""
+        """Copies stored values into `out`, except into row_sparse arrays if `ignore_sparse`: see `row_sparse_pull`."""
         if out is None:
             raise AssertionError("pull needs out=")
         for k, targets in self._grouped(key, out):
             stored = self._get(k)
-            if ignore_sparse and stored.stype != "default":
-                continue
             for target in targets:
+                if ignore_sparse and target.stype != "default":
+                    continue
                 if target.shape != stored.shape:
                     raise MXNetError(
                         f"pull of key {k}: operands shape mismatch from.shape = {list(stored.shape)} "
@@ -181,20 +181,26 @@ class KVStore(KVStoreBase):
     def row_sparse_pull(self, key: Any, out: Any = None, priority: int = 0, row_ids: Any = None) -> None:
         """Copies the stored rows that `row_ids` lists into row_sparse arrays, which then hold no others.
 
-        `row_ids` may be a list, one for each array of `out`.
+        `row_ids` has one array for all arrays of `out`, or is a list like `out`, with one for each of them.
         """
         if out is None or row_ids is None:
             raise AssertionError("row_sparse_pull needs out= and row_ids=")
-        for k, targets in _pairs(key, out):
+        row_ids = [row_ids] if isinstance(row_ids, NDArray) else row_ids
+        alike = len(row_ids) == 1 and isinstance(out, (list, tuple))
+        targets, wanted = _each(key, out[:1] if alike else out), _each(key, row_ids)
+        if len(targets) != len(wanted):
+            raise AssertionError(
+                f"the number of row_ids doesn't match the number of values: {len(wanted)} and {len(targets)}"
+            )
+        for (k, target), (_, ids) in zip(targets, wanted):
             stored = self._get(k)
             if not isinstance(stored, RowSparseNDArray):
                 raise MXNetError(f"row_sparse_pull: the value of key {k} is stored as {stored.stype!r}; use pull")
-            targets = targets if isinstance(targets, (list, tuple)) else [targets]
-            each = row_ids if isinstance(row_ids, (list, tuple)) else [row_ids] * len(targets)
-            for target, ids in zip(targets, each, strict=len(each) != 1):
-                if not isinstance(target, RowSparseNDArray):
-                    raise MXNetError(f"row_sparse_pull: out= is {target.stype!r}; it must be row_sparse")
-                retain(stored, ids.reshape(-1)).copyto(target)
+            if not isinstance(target, RowSparseNDArray):
+                raise MXNetError(f"row_sparse_pull: out= is {target.stype!r}; it must be row_sparse")
+            retain(stored, ids.reshape(-1)).copyto(target)
+        for target in out[1:] if alike else ():
+            out[0].copyto(target)
 
     def set_optimizer(self, optimizer: Optimizer) -> None:
         """From now on pushed values are gradients for `optimizer`."""
@@ -361,6 +367,14 @@ class HorovodStore(DistributedStore):
         for k, v in _pairs(key, value):
             self._stored.setdefault(k, (v[0] if isinstance(v, (list, tuple)) else v).copy())
         super().pushpull(key, value, out, priority)
+
+
+def _each(key: Any, values: Any) -> list[tuple[Any, Any]]:
+    """(key, array) for each array of the values, which may be lists."""
+    found = []
+    for k, value in _pairs(key, values):
+        found += [(k, x) for x in (value if isinstance(value, (list, tuple)) else [value])]
+    return found
 
 
 def _pairs(key: Any, value: Any) -> list[tuple[Any, Any]]:

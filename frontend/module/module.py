@@ -571,6 +571,8 @@ class Module(BaseModule):
                             self._sums[name] = grad.copy()
                     sums = [self._sums[name] for name in names]
                     self._store.pushpull(names, grads, out=sums)
+                    rows = [name for name in names if self._sums[name].stype != "default"]
+                    self._store.pull(rows, [self._sums[name] for name in rows], ignore_sparse=False)
                     grads = sums
                 updater(keys, grads, [self._arrays[name] for name in names])
 

@@ -38,6 +38,7 @@ show(
     resumed=ranks.gluon_losses(store, resumed_from="stopped"),
     embedded=ranks.gluon_losses(store, optimizer="sgd", embedded=True),
     module=ranks.module_losses(store),
+    sparse_module=ranks.sparse_module_weights(store),
 )
 """,
         )
@@ -47,6 +48,7 @@ show(
     embedded = numbers(ranks.gluon_losses(optimizer="sgd", embedded=True))
     np.testing.assert_allclose(numbers(two["embedded"]), embedded, rtol=1e-5)
     np.testing.assert_allclose(numbers(two["module"]), numbers(ranks.module_losses()), rtol=1e-5)
+    np.testing.assert_allclose(two["sparse_module"], ranks.sparse_module_weights(), rtol=1e-5)
 
 
 def test_stores_sum_and_ranks_that_differ_get_errors(mpirun):

@@ -131,6 +131,23 @@ def module_losses(store=None) -> list[str]:
     return [float(v).hex() for v in total(store, np.array(found, np.float64)) / EXAMPLES]
 
 
+def sparse_module_weights(store=None) -> list[float]:
+    """The weights of a linear model of csr batches, whose gradients are row_sparse, after three steps of a Module."""
+    rank, size = (0, 1) if store is None else (store.rank, store.num_workers)
+    weight = mx.sym.var("w", shape=(6, 1), stype="row_sparse", init=mx.init.One())
+    out = mx.sym.LinearRegressionOutput(mx.sym.dot(mx.sym.var("data", stype="csr"), weight), mx.sym.var("label"))
+    module = mx.mod.Module(out, label_names=["label"])
+    module.bind([("data", (4 // size, 6))], [("label", (4 // size, 1))])
+    module.init_params()
+    module.init_optimizer(store or "local", optimizer_params={"learning_rate": 0.1})
+    for k in range(3):
+        x = np.arange(24, dtype=np.float32).reshape(4, 6) % 7 * (np.arange(24).reshape(4, 6) % 3 == k)
+        x = mx.nd.array(part(x, rank, size)).tostype("csr")
+        module.forward_backward(mx.io.DataBatch([x], [mx.nd.ones((4 // size, 1))]))
+        module.update()
+    return module.get_params()[0]["w"].asnumpy().ravel().tolist()
+
+
 def shown(done) -> dict:
     """What the processes of a program that ended well have printed, as JSON."""
     assert done.returncode == 0, done.stderr
