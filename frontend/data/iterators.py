@@ -14,6 +14,7 @@ from gluonjit import ndarray as nd
 from gluonjit.base import MXNetError, mx_real_t
 from gluonjit.files import idx
 from gluonjit.ndarray import NDArray
+from gluonjit.ndarray.sparse_arrays import CSRNDArray
 
 __all__ = [
     "DataBatch",
@@ -364,6 +365,10 @@ class NDArrayIter(DataIter):
         if not self.data:
             raise AssertionError("NDArrayIter needs data")
         self.label = [] if label is None else _named(label, label_name)
+        if last_batch_handle != "discard" and any(isinstance(x, CSRNDArray) for _, x in [*self.data, *self.label]):
+            raise NotImplementedError(
+                "`NDArrayIter` only supports ``CSRNDArray`` with `last_batch_handle` set to `discard`."
+            )
         self.layout = layout
         self._axis = max(layout.find("N"), 0)
         self.num_data = self.data[0][1].shape[self._axis]
@@ -418,7 +423,13 @@ class NDArrayIter(DataIter):
         """The current batch's slice of each array, which wraps around after the last example."""
         positions = np.arange(self.cursor, self.cursor + self.batch_size)
         picked = self._order[positions % len(self._order)]
-        return [NDArray._wrap(np.ascontiguousarray(x._array.take(picked, self._axis))) for _, x in arrays]
+        batch = [
+            x.take_rows(picked)._densified()  # dense as MXNet's batches, but not all rows at once
+            if isinstance(x, CSRNDArray) and self._axis == 0
+            else np.ascontiguousarray(x._array.take(picked, self._axis))
+            for _, x in arrays
+        ]
+        return [NDArray._wrap(x) for x in batch]
 
     def getdata(self) -> list[NDArray]:
         return self._picked(self.data)

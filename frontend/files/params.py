@@ -87,9 +87,9 @@ def parse(data: Any, name: str, dense_limit: int | None = None, keep_sparse: boo
     return _Reader(memoryview(data), name, dense_limit, copy=True, keep_sparse=keep_sparse).file()
 
 
-def parse_record(data: Any, name: str) -> np.ndarray:
-    """The array that `record` has written."""
-    return _Reader(memoryview(data), name, None, copy=True).record(0)
+def parse_record(data: Any, name: str, keep_sparse: bool = False) -> Any:
+    """The array that `record` has written; see `read` for `keep_sparse`."""
+    return _Reader(memoryview(data), name, None, copy=True, keep_sparse=keep_sparse).record(0)
 
 
 class _Reader:
@@ -314,9 +314,10 @@ def chunks(arrays: Mapping[str, Any] | Sequence[Any]) -> Iterator[Any]:
         yield struct.pack("<Q", len(encoded)) + encoded
 
 
-def record(x: np.ndarray) -> bytearray:
+def record(x: np.ndarray | sparse.Parts) -> bytearray:
     """One array as a file holds it."""
-    return bytearray().join(map(bytes, _record(x, V2 if x.ndim and not is_np_shape() else V3)))
+    scalars = not isinstance(x, sparse.Parts) and not x.ndim
+    return bytearray().join(map(bytes, _record(x, V3 if scalars or is_np_shape() else V2)))
 
 
 def _record(x: np.ndarray | sparse.Parts, magic: int) -> Iterator[Any]:

@@ -9,7 +9,7 @@ exception are the rows of a weight, which an optimizer updates in place (`RowSpa
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, NoReturn
 
@@ -17,6 +17,7 @@ import numpy as np
 
 from gluonjit.base import MXNetError, NotSupportedForSparseNDArray, integer_types, numeric_types
 from gluonjit.context import Context, placed
+from gluonjit.files import params
 from gluonjit.files import sparse as layouts
 from gluonjit.language import late
 from gluonjit.language.modes import modes
@@ -65,13 +66,17 @@ class BaseSparseNDArray(NDArray):
 
     def __init__(
         self,
-        shape: Sequence[int],
-        values: np.ndarray,
-        aux: Sequence[np.ndarray],
+        shape: Sequence[int] | None,
+        values: Any = None,
+        aux: Sequence[np.ndarray] = (),
         device: Any = None,
         sound: bool = False,
     ) -> None:
-        """Takes over the parts; users call `row_sparse_array` or `csr_matrix`. `sound`: they fit together."""
+        """Takes over the parts; users call `row_sparse_array` or `csr_matrix`. `sound`: they fit together.
+
+        Nothing but None makes an array that `__setstate__` fills, as in MXNet's pickles."""
+        if shape is None:
+            shape, values = (0,), np.zeros(0, np.float32)
         self._shape = tuple(map(int, shape))
         self._values = values
         self._aux = tuple(aux)
@@ -174,6 +179,17 @@ class BaseSparseNDArray(NDArray):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._shape, self._values, self._aux, self._device)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The array as MXNet's pickles hold it."""
+        return {"handle": params.record(layouts.Parts(self._layout, self._shape, self._values, self._aux))}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        """Becomes the array in a pickle of MXNet's, on the CPU, whatever device wrote it."""
+        found = params.parse_record(state["handle"], "a pickled array", keep_sparse=True)
+        if not isinstance(found, layouts.Parts) or found.storage != self._layout:
+            raise MXNetError(f"a pickled array that is not {self.stype} cannot become a {type(self).__name__}")
+        self.__init__(found.shape, found.values, found.aux)  # type: ignore[misc]
 
     __hash__ = NDArray.__hash__
 

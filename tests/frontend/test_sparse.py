@@ -382,7 +382,82 @@ def test_row_sparse_pull():
         store.row_sparse_pull("b", out=out, row_ids=nd.array([1]))
 
 
+def test_row_sparse_pull_of_lists():
+    """Of keys, of devices, and of both; one array of row_ids is for all arrays of out. As in MXNet."""
+    store = mx.kv.create()
+    store.init(["a", "b"], [nd.array(ROWS).tostype("row_sparse"), nd.array(ROWS * 2).tostype("row_sparse")])
+
+    def pulled(keys, row_ids, targets):
+        made = [nd.zeros((5, 2), stype="row_sparse") for _ in range(4)]
+        store.row_sparse_pull(keys, out=targets(*made), row_ids=row_ids)
+        return [(x.indices.asnumpy().tolist(), x.asnumpy()[[1, 3], 0].tolist()) for x in made if x.indices.size]
+
+    one, three = nd.array([1, 1], dtype="int64"), nd.array([3], dtype="int64")
+    first, second = ([1], [1, 0]), ([3], [0, 3])
+    assert pulled("a", [one, three], lambda a, b, *_: [a, b]) == [first, second]
+    assert pulled("a", [three], lambda a, b, *_: [a, b]) == [second, second]
+    assert pulled("a", three, lambda a, b, *_: [a, b]) == [second, second]
+    assert pulled(["a", "a"], [one, three], lambda a, b, *_: [a, b]) == [first, second]
+    assert pulled(["a", "b"], [one, three], lambda a, b, *_: [a, b]) == [first, ([3], [0, 6])]
+    both = pulled(["a", "b"], [[one, three], [three, one]], lambda a, b, c, d: [[a, b], [c, d]])
+    assert both == [first, second, ([3], [0, 6]), ([1], [2, 0])]
+    for keys, row_ids in (("a", [one, three, one]), (["a", "b"], one)):
+        with pytest.raises(AssertionError, match="number of row_ids|1 values"):
+            pulled(keys, row_ids, lambda a, b, *_: [a, b])
+
+
+def test_what_pull_leaves_out_is_what_out_is():
+    """Not what is stored: rows that were pushed, or initialized, go into dense arrays. As in MXNet."""
+    store = mx.kv.create()
+    store.init("rows", nd.array(ROWS).tostype("row_sparse"))
+    store.init("dense", nd.ones((5, 2)))
+    out = [nd.ones((5, 2)), nd.ones((5, 2))]
+    store.pull(["rows", "dense"], out=out)
+    same(out[0], "default", ROWS)
+    store.push("dense", [nd.array(ROWS).tostype("row_sparse")] * 2)
+    store.pull("dense", out=out)
+    same(out[1], "default", ROWS * 2)
+    sparse = nd.zeros((5, 2), stype="row_sparse")
+    store.pull("dense", out=sparse)
+    same(sparse, "row_sparse", np.zeros((5, 2)))
+
+
 # Files
+
+
+# Written by MXNet; in the first one the context is made gpu(1).
+PICKLED = {
+    "csr": "c9fa93f90200000001000000030000000000000002000000020000000000000003000000000000000200000001000000"
+    "0000000006000000010000000300000000000000060000000100000003000000000000000000803f0000004000004040"
+    "000000000000000002000000000000000300000000000000000000000000000002000000000000000200000000000000",
+    "row_sparse": "c9fa93f90100000002000000010000000000000002000000000000000200000002000000000000000200000000000000"
+    "010000000000000000000000060000000100000001000000000000000000803f000000400100000000000000",
+}
+
+
+def test_what_mxnet_pickles_becomes_the_array(r, c):
+    """Also where it names a GPU; and `__getstate__` gives that form."""
+    for x, wanted in ((c, [[1, 0, 2], [0, 0, 3]]), (r, [[0, 0], [1, 2]])):
+        empty = type(x)(None)
+        empty.__setstate__({"handle": bytearray.fromhex(PICKLED[x.stype])})
+        same(empty, x.stype, wanted)
+        again = x.copy()
+        again.__setstate__(empty.__getstate__())
+        same(again, x.stype, wanted)
+    with pytest.raises(MXNetError, match="not row_sparse cannot become a RowSparseNDArray"):
+        r.__setstate__(c.__getstate__())
+
+
+def test_batches_of_csr_data():
+    """Dense as in MXNet, where the last batch can only be discarded; never is the whole of the data made dense."""
+    data = nd.sparse.csr_matrix(([1, 2, 3], [0, 1 << 40, 5], [0, 1, 2, 3]), shape=(3, 1 << 41))
+    for handle in ("pad", "roll_over"):
+        with pytest.raises(NotImplementedError, match="`last_batch_handle` set to `discard`"):
+            mx.io.NDArrayIter(data, nd.arange(3), 2, last_batch_handle=handle)
+    matrix = nd.sparse.csr_matrix(([1, 2, 3], [0, 1, 2], np.repeat(np.arange(4), [1, 1, 1 << 20, 1])), shape=None)
+    wide = nd.sparse.csr_matrix((matrix.data, matrix.indices, matrix.indptr), shape=(len(matrix), 1 << 21))
+    batch = next(mx.io.NDArrayIter(wide, None, 2, last_batch_handle="discard"))
+    assert batch.data[0].stype == "default" and np.flatnonzero(batch.data[0].asnumpy()).tolist() == [0, (1 << 21) + 1]
 
 
 def test_saved_and_loaded(r, c, tmp_path, root):
