@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -17,7 +19,7 @@ import numpy as np
 
 from gluonjit.base import MXNetError
 from gluonjit.execution.evaluator import Evaluator
-from gluonjit.execution.presence import Tokens, with_tokens, without_tokens
+from gluonjit.execution.presence import Tokens, late_ops, with_tokens, without_tokens
 from gluonjit.execution.presence import sources as sources_of
 from gluonjit.ir.dims import Undecided
 from gluonjit.ir.graph import Graph
@@ -141,6 +143,7 @@ class Computation:
         self._run: Run | None = None
         self._heads: dict[tuple[int, ...], tuple[int, ...]] = {}
         self._reached_inputs: list[frozenset[int]] | None = None
+        self._late_ops: list[int] | None = None
         self._reached_from: dict[Hashable, Mapping[int, frozenset[int]] | None] = {}
         self._backwards: dict[Hashable, Backward] = {}
         self._forwards: dict[Hashable, Forward] = {}
@@ -200,6 +203,12 @@ class Computation:
             masks = sources_of(self.graph, [1 << n for n in numbers])
             self._reached_inputs = [frozenset(n for n in numbers if mask >> n & 1) for mask in masks]
         return self._reached_inputs[k]
+
+    def late_ops(self, heads: Iterable[int]) -> int:
+        """The ops whose states change when their gradient is computed, on the way of some outputs, as a mask."""
+        if self._late_ops is None:
+            self._late_ops = late_ops(self.graph)
+        return reduce(or_, [self._late_ops[k] for k in heads], 0)
 
     def reached_from(self, wrt: tuple[int, ...], heads: tuple[int, ...]) -> Mapping[int, frozenset[int]] | None:
         """For each head, the positions in `wrt` of the inputs that it depends on; None: all do on all."""
@@ -309,6 +318,9 @@ class OpenComputation(Computation):
 
     def reached(self, k: int) -> frozenset[int]:
         return self._shared.reached(k)
+
+    def late_ops(self, heads: Iterable[int]) -> int:
+        return self._shared.late_ops(heads)
 
     def reached_from(self, wrt: tuple[int, ...], heads: tuple[int, ...]) -> Mapping[int, frozenset[int]] | None:
         return self._shared.reached_from(wrt, heads)

@@ -15,37 +15,44 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from operator import and_, or_
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from gluonjit.ir.graph import Builder, Graph, Op, Value, copy_ops, reemit
+from gluonjit.ir.opdef import NO_GRADIENT, attr_key
 from gluonjit.ir.types import BOOL, F32, TensorType
 from gluonjit.operators.gradients import refused, zero
 from gluonjit.operators.registry import Operator
+from gluonjit.passes import run_passes
 from gluonjit.passes.differentiate_control import GATE
 
 _TOKEN = TensorType(F32)
 
 
-def sources(graph: Graph, given: Sequence[int], certain: bool = False) -> list[int]:
+def sources(
+    graph: Graph, given: Sequence[int], certain: bool = False, own: Mapping[Op, int] = MappingProxyType({})
+) -> list[int]:
     """What each output depends on, as the union of the bit masks `given` for the inputs: whatever branches are taken,
-    and however often loops with a condition run (`certain`), or for some of these."""
+    and however often loops with a condition run (`certain`), or for some of these. `own`: masks of ops."""
     masks = dict(zip(graph.inputs, given, strict=True))
     for op in graph.ops:
         operands = [masks[v] for v in op.operands]
         if op.attrs.get(".detached"):
             found = [0] * len(op.results)
         elif op.name == "loop":
-            found = _sources_of_loop(op, operands, certain)
+            found = _sources_of_loop(op, operands, certain, own)
         elif op.name == "branch":
             join = and_ if certain else or_
-            found = [join(a, b) for a, b in zip(*(sources(region, operands[1:], certain) for region in op.regions))]
+            found = [
+                join(a, b) for a, b in zip(*(sources(region, operands[1:], certain, own) for region in op.regions))
+            ]
         else:
-            found = [reduce(or_, operands, 0)] * len(op.results)
+            found = [reduce(or_, operands, own.get(op, 0))] * len(op.results)
         masks.update(zip(op.results, found, strict=True))
     return [masks[v] for v in graph.outputs]
 
 
-def _sources_of_loop(op: Op, operands: Sequence[int], certain: bool) -> list[int]:
+def _sources_of_loop(op: Op, operands: Sequence[int], certain: bool, own: Mapping[Op, int]) -> list[int]:
     carried, trip = op.attrs["carried"], op.attrs["trip"]
     state, rest = list(operands[:carried]), operands[carried:]
     rows = [0] * (len(op.results) - carried)
@@ -59,7 +66,7 @@ def _sources_of_loop(op: Op, operands: Sequence[int], certain: bool) -> list[int
             n, known = trip - (trip - n) % (n - before), {}
             continue
         known[tuple(state)] = n
-        found = sources(op.regions[0], [0, *state, *rest], certain)
+        found = sources(op.regions[0], [0, *state, *rest], certain, own)
         rows = [a | b for a, b in zip(rows, found[carried:])]
         if runs_always:
             state = found[:carried]
@@ -118,13 +125,54 @@ def _layers(graph: Graph, training: bool | None = None) -> list[Op]:
     return found
 
 
+def _late(graph: Graph, training: bool | None = None) -> list[Op]:
+    """The ops whose states change when their gradient is computed, those in bodies of loops and branches among them."""
+    training = bool(graph.attrs.get("training", training))
+    found = []
+    for op in graph.ops:
+        found += [inner for region in op.regions for inner in _late(region, training)]
+        if getattr(op.definition, "late", None) is not None and op.attrs.get(".training", training):
+            found.append(op)
+    return found
+
+
+def late_ops(graph: Graph) -> list[int]:
+    """For each output, the ops that it depends on whose states change when their gradient is computed, as a mask."""
+    own = {op: 1 << n for n, op in enumerate(_late(graph))}
+    return sources(graph, [0] * len(graph.inputs), own=own)
+
+
 def _states_behind_constants(graph: Graph) -> list[Op]:
     """The ops whose states change when their gradient is computed, if there are others that stop gradients."""
-    training = graph.attrs.get("training", False)
-    if not any(getattr(op.definition, "gradient", None) is zero for op in graph.ops):
-        return []
-    late = [op for op in graph.ops if getattr(op.definition, "late", None) is not None]
-    return [op for op in late if op.attrs.get(".training", training)]
+    late = [op for op in graph.ops if op in _late(graph)]
+    return late if late and any(map(_is_constant, graph.ops)) else []
+
+
+_constants: dict[Any, bool] = {}
+"""Whether an operator's results are constant almost everywhere, by its name, attributes, and types of elements."""
+
+
+def _is_constant(op: Op) -> bool:
+    definition = op.definition
+    if not isinstance(definition, Operator) or not op.operands:
+        return False
+    if definition.gradient is zero:
+        return True
+    if definition.gradient is not None or definition.late is not None or definition.streams is not None:
+        return False
+    dtypes = tuple(v.dtype for v in op.operands)
+    key = (op.name, dtypes, tuple((k, attr_key(op.attrs[k])) for k in sorted(op.attrs) if not k.startswith(".")))
+    found = _constants.get(key)
+    if found is None:
+        b = Builder(op.name, "traced")
+        results = reemit(b, op, [b.input(v.name, v.type) for v in op.operands])
+        legal = run_passes(b.build(results), "expand {gradients = True}")
+        active = {*legal.inputs}
+        for inner in legal.ops:
+            if getattr(inner.definition, "vjp", None) is not NO_GRADIENT and not active.isdisjoint(inner.operands):
+                active.update(v for v in inner.results if v.dtype is not BOOL)
+        found = _constants[key] = active.isdisjoint(legal.outputs)
+    return found
 
 
 def _free(op: Op) -> list[int]:
@@ -156,7 +204,7 @@ def with_tokens(graph: Graph) -> Tokens:
     if len(graph.outputs) == 1 and [op.results[0] for op in layers] == [*graph.outputs]:
         layers = []
     layers += [op for op in _states_behind_constants(graph) if op not in layers]
-    uncertain = _uncertain(graph) if graph.level == "traced" else []
+    uncertain = _uncertain(graph)
     if not layers and not uncertain:
         return Tokens(graph, {}, {})
     b = Builder(graph.name, graph.level, bool(graph.attrs.get("training", False)))

@@ -199,7 +199,7 @@ class Gradient(NamedTuple):
 class GraphNode(Node):
     """A computation whose gradient is a graph."""
 
-    __slots__ = ("again", "announces", "gradient", "kept")
+    __slots__ = ("again", "announces", "gradient", "kept", "late_ops")
 
     def __init__(
         self,
@@ -215,6 +215,8 @@ class GraphNode(Node):
         self.kept: Sequence[Any] = ()
         self.announces = False
         """Whether the gradients of variables, which `pull` computes, will be stored."""
+        self.late_ops: Callable[[Iterable[int]], int] | None = None
+        """`Computation.late_ops`, of a block that has several results."""
         self.again = again
         """Gives the gradient from some of the heads that can be recorded, where `saved` holds intermediate values."""
         for value in gradient.saved:
@@ -237,19 +239,25 @@ class GraphNode(Node):
 
     def release(self) -> None:
         super().release()
-        self.gradient, self.again, self.kept = None, None, ()
+        self.gradient, self.again, self.late_ops, self.kept = None, None, None, ()
 
     def pull(
         self, cotangents: Sequence[NDArray], create_graph: bool, given: Collection[int]
     ) -> Sequence[NDArray | None]:
         gradient, heads = self.gradient, self.heads
-        if create_graph and self.again is not None:
+        if self.again is not None and (create_graph or self._changes_more(given)):
             cotangents = [g for k, g in zip(heads, cotangents, strict=True) if k in given]
             heads = tuple([k for k in heads if k in given])
             gradient = self.again(heads)
         assert gradient is not None, "released"
         exist = [k in given for k in heads]
         return self._pulled(gradient, cotangents, exist, create_graph, modes.training)
+
+    def _changes_more(self, given: Collection[int]) -> bool:
+        """Whether the gradient of all results would change states that are on the way of none that has a cotangent."""
+        if self.late_ops is None or not modes.training or not self.gradient or not self.gradient.written:
+            return False
+        return bool(self.late_ops(self.heads) & ~self.late_ops(given))
 
     def pull_from(self, given: Mapping[int, NDArray]) -> Sequence[NDArray | None] | None:
         if self.again is None:
@@ -567,6 +575,8 @@ def note_block(
     sources = [inputs[k]._grad_state for k in wrt]
     node = GraphNode(name, sources, heads, results, gradient, again)
     node.kept, node.masks = kept, _masks(computation, inputs, heads)
+    if len(heads) > 1:
+        node.late_ops = computation.late_ops
     node.reached = computation.reached_from(wrt, heads)
     node.mark(results)
 
@@ -615,12 +625,15 @@ def backward(
 
     if not heads:
         raise MXNetError("there is nothing to differentiate: the list of heads is empty")
+    # A variable that asks for no gradient is an error only where there is nothing else, as in MXNet.
+    states = [getattr(h, "_grad_state", None) for h in heads]
+    alone = variables is None and all(s.__class__ is Variable and s.request == "null" for s in states)
     for head, g in zip(heads, head_grads, strict=True):
         for what, x in (("head", head), ("head gradient", g)):
             if not isinstance(x, NDArray) and x is not None:
                 raise TypeError(f"a {what} is an NDArray, got {type(x).__name__}: make one with mx.nd.array")
         state = head._grad_state
-        if state is None or (state.__class__ is Variable and variables is None and state.request == "null"):
+        if state is None or (alone and state.__class__ is Variable):
             raise MXNetError(
                 "Cannot differentiate node because it is not in a computational graph. You need to set is_recording to "
                 "true or use autograd.record() to save computational graphs for backward. If you want to differentiate "

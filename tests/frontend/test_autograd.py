@@ -366,6 +366,19 @@ def test_what_the_gradient_does_not_read_may_be_overwritten():
     equal(x.grad, [3.0, 3.0])
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_variable_that_asks_for_no_gradient_may_be_one_of_several_heads(first):
+    """As in MXNet; alone it is an error."""
+    x, idle = variable([1.0, 2.0]), nd.array([3.0])
+    idle.attach_grad("null")
+    with autograd.record():
+        heads = [x * x, idle]
+    autograd.backward(heads[::-1] if first else heads)
+    equal(x.grad, [2.0, 4.0])
+    with pytest.raises(MXNetError, match="Cannot differentiate node"):
+        autograd.backward([idle])
+
+
 def test_grad_returns_gradients():
     x, w = variable([1.0, 2.0]), variable([3.0, 4.0])
     with autograd.record():

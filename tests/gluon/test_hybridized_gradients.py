@@ -143,6 +143,35 @@ def test_two_calls_on_one_value_change_statistics_twice(hybrid):
     np.testing.assert_allclose(net.c0.running_mean.data().asnumpy(), [2.2274222, 2.809295, 3.473156], rtol=1e-6)
 
 
+@pytest.mark.parametrize("hybrid", [False, True])
+@pytest.mark.parametrize(
+    ("function", "moved"),
+    [
+        (lambda b, F, x: [F.sin(x), b.c0(x)], 0),
+        (lambda b, F, x: [b.c0(x), b.c0(x)], 1),
+        (lambda b, F, x: [F.sin(x) * b.c0(x), b.c0(x)], 1),
+        (lambda b, F, x: [F.sign(b.c0(x))], 1),
+        (lambda b, F, x: [F.ones_like(b.c0(x)) + x], 1),
+        (lambda b, F, x: [(b.c0(x) > 0) * x], 1),
+        (lambda b, F, x: [F.stop_gradient(b.c0(x)) * b.c0(x)], 2),
+    ],
+    ids=["another result", "another call", "on the way, and not", "sign", "ones_like", "greater", "stop_gradient"],
+)
+def test_statistics_move_where_a_gradient_passes_be_it_0(function, moved, hybrid):
+    """By the first result alone. So it is in MXNet, too, but for "on the way, and not" hybridized."""
+    net = Layers(function, [lambda: nn.BatchNorm(in_channels=4)])
+    net.initialize()
+    net.hybridize(hybrid)
+    x = nd.array(X[0])
+    x.attach_grad()
+    with autograd.record():
+        y = net(x)
+    (y[0] if isinstance(y, list) else y).backward()
+    mean = X[0].mean(axis=0)
+    expected = mean * (0, 0.1, 0.19)[moved]
+    np.testing.assert_allclose(net.c0.running_mean.data().asnumpy(), expected, rtol=1e-5, atol=1e-7)
+
+
 class Counting(HybridBlock):
     """Multiplies by a state, which it counts up before or after that."""
 
