@@ -13,8 +13,14 @@ import collections.abc
 import importlib.abc
 import importlib.machinery
 import inspect
+import operator
+import os
+import re
 import sys
+import sysconfig
+import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
@@ -28,12 +34,21 @@ NUMPY_NAMES = {
     "object": object,
     "complex": complex,
     "str": str,
+    "asscalar": lambda a: a.item(),
     # What NumPy 2 removed or renamed.
+    "bool8": "bool_",
     "float_": "float64",
     "complex_": "complex128",
     "unicode_": "str_",
     "string_": "bytes_",
+    "cfloat": "complex128",
+    "longfloat": "longdouble",
+    "singlecomplex": "complex64",
     "Inf": "inf",
+    "Infinity": "inf",
+    "infty": "inf",
+    "PINF": "inf",
+    "NINF": -np.inf,
     "NaN": "nan",
     "product": "prod",
     "cumproduct": "cumprod",
@@ -42,8 +57,24 @@ NUMPY_NAMES = {
     "in1d": "isin",
     "row_stack": "vstack",
     "trapz": "trapezoid",
+    "round_": "round",
+    "mat": "asmatrix",
+    "asfarray": lambda a, dtype=np.float64: np.asarray(a, dtype if np.issubdtype(dtype, np.inexact) else np.float64),
+    "msort": lambda a: np.sort(a, axis=0),
+    "find_common_type": lambda arrays, scalars: np.result_type(*arrays, *(np.dtype(s).type(0) for s in scalars)),
+    "issubclass_": lambda a, b: isinstance(a, type) and issubclass(a, b),
+    "issubsctype": lambda a, b: issubclass(np.dtype(a).type, np.dtype(b).type),
+    "obj2sctype": lambda x: np.dtype(x).type,
+    "warnings": warnings,
+    **{name: getattr(np.exceptions, name) for name in np.exceptions.__all__},
 }
 """The object, or its name in today's NumPy."""
+
+_LIBRARY_MODULES = (
+    "arraypad arraysetops function_base histograms index_tricks nanfunctions polynomial shape_base twodim_base"
+    " type_check ufunclike utils"
+).split()
+"""The modules of `np.lib` that NumPy 2 has made private: `np.lib.arraysetops` is `np.lib._arraysetops_impl`."""
 
 _said: list[str] = []
 
@@ -74,6 +105,8 @@ def restore_numpy_names() -> None:
     """`np.int`, `np.float_`, `np.product`, …"""
     found = {name: getattr(np, x) if isinstance(x, str) else x for name, x in NUMPY_NAMES.items()}
     _restore(np, {name: x for name, x in found.items() if name not in np.__dict__})
+    private = {name: importlib.import_module(f"numpy.lib._{name}_impl") for name in _LIBRARY_MODULES}
+    _restore(np.lib, {name: x for name, x in private.items() if name not in np.lib.__dict__})
 
 
 class ArgSpec(NamedTuple):
@@ -100,9 +133,9 @@ def restore_python_names() -> None:
 
 
 def restore_numpy_behaviour() -> None:
-    """Ragged lists become arrays of objects, and `np.fromstring` reads binary data."""
+    """Ragged lists become arrays of objects, integers out of range wrap around, `np.fromstring` reads binary data."""
 
-    def ragged(function: Any) -> Any:
+    def tolerant(function: Any) -> Any:
         def call(*args: Any, **kwargs: Any) -> Any:
             try:
                 return function(*args, **kwargs)
@@ -111,12 +144,19 @@ def restore_numpy_behaviour() -> None:
                     raise
                 _say("np.array of lists that differ in length")
                 return function(*args, **{**kwargs, "dtype": object})
+            except OverflowError as e:
+                dtype = args[1] if len(args) > 1 else kwargs.pop("dtype", None)
+                found = function(args[0], **kwargs) if "out of bounds" in str(e) else None
+                if found is None or found.dtype.kind not in "iu":
+                    raise
+                _say("np.array of integers out of the type's range")
+                return found.astype(dtype)
 
         call.__name__, call.__doc__ = function.__name__, function.__doc__
         return call
 
-    for name in ("array", "asarray"):
-        setattr(np, name, ragged(getattr(np, name)))
+    for name in ("array", "asarray", "asanyarray"):  # NumPy's own functions call the last: np.save, np.percentile
+        setattr(np, name, tolerant(getattr(np, name)))
     text = np.fromstring
 
     def fromstring(string: Any, dtype: Any = float, count: int = -1, *, sep: str = "", **kwargs: Any) -> Any:
@@ -129,53 +169,158 @@ def restore_numpy_behaviour() -> None:
     np.fromstring = fromstring  # type: ignore[assignment]
 
 
-# `float(x)` and `int(x)` of arrays with one element: no function can be replaced to restore these, as the arrays' class
-# is NumPy's and `float` is a class that programs compare. So the calls in the program's own files are rewritten.
+# Arrays with one element as numbers: `float(x)`, `math.exp(x)`, `"%f" % x`, `numbers[i] = x`. No function can be
+# replaced to restore these, as the arrays' class is NumPy's and `float` is a class that programs compare. So these
+# places in the program's own files are rewritten.
 
 _CONVERT = "_gluonjit_convert"
+_STORE = "_gluonjit_store"
+_REWRITTEN = re.compile(rb"\b(?:float|int|complex)\(|\bmath\b|['\"]\s*%|\]\s*=")
+"""What a file has that is rewritten."""
 
 
-def _convert(kind: Any, x: Any) -> Any:
-    if isinstance(x, np.ndarray) and x.ndim and x.size == 1 and (kind is float or kind is int):
-        _say(f"{kind.__name__}() of arrays with one element")
-        x = x.item()
-    return kind(x)
+def _number(x: Any) -> Any:
+    """The element of an array that has one; a tuple of them, too."""
+    if type(x) is tuple:
+        return tuple(map(_number, x))
+    return x.item() if isinstance(x, np.ndarray) and x.ndim and x.size == 1 else x
 
 
-class _Calls(ast.NodeTransformer):
+def _convert(function: Any, *arguments: Any) -> Any:
+    """`function(*arguments)`, a function of numbers, which takes arrays with one element, too."""
+    try:
+        return function(*arguments)
+    except TypeError:
+        known = function in (float, int, complex, operator.mod) or getattr(function, "__module__", "") == "math"
+        numbers = tuple(map(_number, arguments))
+        if not known or all(a is b for a, b in zip(arguments, numbers)):
+            raise
+        name = "formatting" if function is operator.mod else f"{function.__name__}()"
+        _say(f"{name} of arrays with one element")
+    return function(*numbers)
+
+
+def _store(x: Any, target: Any, index: Any) -> None:
+    """`target[index] = x`, where `x` may be an array with one element."""
+    try:
+        target[index] = x
+    except ValueError:
+        if not isinstance(target, np.ndarray) or target.dtype == object or _number(x) is x:
+            raise
+        _say("an array with one element as an element")
+        target[index] = _number(x)
+
+
+class _Numbers(ast.NodeTransformer):
+    """Calls `_convert` and `_store` where a program makes a number of what may be an array."""
+
+    def __init__(self) -> None:
+        self.functions = {"float", "int", "complex"}
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST:
+        if node.module == "math":
+            self.functions.update(alias.asname or alias.name for alias in node.names)
+        return node
+
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
-        named = isinstance(node.func, ast.Name) and node.func.id in ("float", "int")
-        if named and len(node.args) == 1 and not node.keywords and not isinstance(node.args[0], ast.Starred):
-            node.args.insert(0, node.func)
-            node.func = ast.copy_location(ast.Name(_CONVERT, ast.Load()), node.func)
+        f = node.func
+        known = isinstance(f, ast.Name) and f.id in self.functions
+        known |= isinstance(f, ast.Attribute) and isinstance(f.value, ast.Name) and f.value.id == "math"
+        if known and node.args and not node.keywords and not any(isinstance(a, ast.Starred) for a in node.args):
+            node.args.insert(0, f)
+            node.func = ast.copy_location(ast.Name(_CONVERT, ast.Load()), f)
         return node
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        self.generic_visit(node)
+        if isinstance(node.op, ast.Mod) and isinstance(node.left, ast.Constant) and isinstance(node.left.value, str):
+            remainder = ast.Attribute(ast.Name(_CONVERT, ast.Load()), "remainder", ast.Load())
+            new = ast.Call(ast.Name(_CONVERT, ast.Load()), [remainder, node.left, node.right], [])
+            return ast.fix_missing_locations(ast.copy_location(new, node))
+        return node
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        self.generic_visit(node)
+        target = node.targets[0]
+        # What is written out cannot be an array with one element.
+        plain = isinstance(node.value, (ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.JoinedStr, ast.Lambda))
+        if len(node.targets) > 1 or not isinstance(target, ast.Subscript) or plain:
+            return node
+        index = _as_object(target.slice)
+        if index is None:
+            return node
+        new = ast.Expr(ast.Call(ast.Name(_STORE, ast.Load()), [node.value, target.value, index], []))
+        return ast.fix_missing_locations(ast.copy_location(new, node))
+
+
+def _as_object(index: ast.expr) -> ast.expr | None:
+    """An index as an expression of its own: `1:n` as `slice(1, n, None)`. None for one with `*names`."""
+    if isinstance(index, ast.Slice):
+        parts = [part or ast.Constant(None) for part in (index.lower, index.upper, index.step)]
+        return ast.Call(ast.Attribute(ast.Name(_CONVERT, ast.Load()), "slice", ast.Load()), parts, [])
+    if isinstance(index, ast.Tuple):
+        elements = [_as_object(element) for element in index.elts]
+        return ast.Tuple([e for e in elements if e], ast.Load()) if all(elements) else None
+    return None if isinstance(index, ast.Starred) else index
+
+
+_convert.slice = slice  # type: ignore[attr-defined]  # a program may have given these names another meaning
+_convert.remainder = operator.mod  # type: ignore[attr-defined]
 
 
 def compiled(source: bytes, path: str) -> CodeType:
-    """The code of a program's file, in which `float(x)` and `int(x)` take arrays with one element."""
+    """The code of a program's file, in which arrays with one element are numbers where a number is needed."""
     setattr(builtins, _CONVERT, _convert)
-    return compile(_Calls().visit(ast.parse(source, path)), path, "exec", dont_inherit=True)
+    setattr(builtins, _STORE, _store)
+    return compile(_Numbers().visit(ast.parse(source, path)), path, "exec", dont_inherit=True)
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
-    def get_code(self, fullname: str) -> CodeType:
+    def get_code(self, fullname: str) -> CodeType | None:
         path = self.get_filename(fullname)
-        return compiled(self.get_data(path), path)
+        source = self.get_data(path)
+        return compiled(source, path) if _REWRITTEN.search(source) else super().get_code(fullname)
 
 
 class ProgramFinder(importlib.abc.MetaPathFinder):
-    """Finds the modules below a folder, the program's, and compiles them by `compiled`."""
+    """Finds the program's modules and compiles them by `compiled`: those below a folder, and installed packages that
+    import MXNet."""
 
     def __init__(self, folder: str) -> None:
-        self.folder = folder
+        self.folder = os.path.join(folder, "")
+        self.packages: dict[str, bool] = {}
+        """Whether the modules of an installed package are the program's."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
-        place = spec.origin or "" if spec is not None else ""
-        if spec is None or not place.endswith(".py") or not place.startswith(self.folder):
+        for finder in sys.meta_path:
+            find = getattr(finder, "find_spec", None)
+            spec = find(fullname, path, target) if find is not None and finder is not self else None
+            if spec is not None:
+                break
+        else:
             return None
-        spec.loader = _Loader(fullname, place)
+        if type(spec.loader) is importlib.machinery.SourceFileLoader and self._is_programs(spec):
+            spec.loader = _Loader(spec.loader.name, spec.loader.path)
         return spec
+
+    def _is_programs(self, spec: importlib.machinery.ModuleSpec) -> bool:
+        place = spec.origin or ""
+        installed = place.startswith(_LIBRARY) or not _INSTALLED.isdisjoint(place.split(os.sep))
+        if place.startswith(self.folder) and not installed:
+            return True
+        if place.startswith(_LIBRARY) and _INSTALLED.isdisjoint(place.split(os.sep)):
+            return False
+        package, dot, _ = spec.name.partition(".")
+        if not dot and package != __package__.partition(".")[0]:
+            folders = spec.submodule_search_locations
+            files = [f for folder in folders for f in Path(folder).rglob("*.py")] if folders else [Path(place)]
+            self.packages[package] = any(_IMPORTS_MXNET.search(f.read_bytes()) for f in files)
+        return self.packages.get(package, False)
+
+
+_LIBRARY = os.path.join(sysconfig.get_path("stdlib"), "")
+_INSTALLED = {"site-packages", "dist-packages"}
+_IMPORTS_MXNET = re.compile(rb"^\s*(?:import|from)\s+mxnet\b", re.MULTILINE)

@@ -48,20 +48,51 @@ def test_numpy_may_stay_as_it_is(run):
     assert done.stdout == "False\n", done.stderr
 
 
-def test_what_numpy_and_python_have_removed(run):
-    """In the program and in the modules beside it, with one line that says so."""
-    program = """
-import collections, inspect, sys
+OLD = """
+import collections, inspect, io, sys
 import numpy as np
 import mxnet
 print(isinstance([], collections.Iterable), inspect.getargspec(lambda a, b=1: 0).args)
 print(np.array([[1], [1, 2]]).dtype, np.fromstring(b"\\x01\\x00", "int16"), np.fromstring("1 2", sep=" "))
 print(float(np.array([1.5])), type(float(2)) is float, {"mxnet.ndarray", "mxnet.gluon"} <= set(sys.modules))
-import helper
+np.save(io.BytesIO(), [np.ones(1), np.ones(2)], allow_pickle=True)
+print(np.lib.arraysetops.unique([2, 2]), np.asscalar(np.array([3])), np.VisibleDeprecationWarning.__name__)
+print(np.array([-1], "uint8"), np.asfarray([1], "int8").dtype)
+try:
+    float("text")
+except ValueError:
+    print("kept")
+import helper, package.part, installed.part
 """
-    done = run("script.py", script=program, helper="import numpy as np\nprint(int(np.array([[7]])))")
-    assert done.stdout.splitlines() == ["True ['a', 'b']", "object [1] [1. 2.]", "1.5 True True", "7"], done.stderr
-    assert done.stderr.count("have removed") == 1 and "collections.Iterable" in done.stderr
+NUMBERS = """
+import math, numpy as np
+from math import exp as e
+x, a, names = np.array([[7]]), np.zeros((2, 2)), [0]
+a[0, 1:] = a[1, 1] = 1
+a[1, 0] = x * 2
+names[0] = x
+print(int(x), math.sqrt(x) == 7**0.5, e(x * 0), "%d %.1f" % (x, x), "%d" % x, a.tolist(), names[0] is x)
+try:
+    a[0] = [1, 2, 3]
+except ValueError as error:
+    print(str(error)[:9])
+"""
+NUMBERS_SAID = "7 True 1.0 7 7.0 7 [[0.0, 1.0], [14.0, 1.0]] True"
+
+
+def test_what_numpy_and_python_have_removed(run, tmp_path):
+    """In the program, the modules beside it and installed packages that import MXNet, with one line that says so."""
+    for folder, text in (("package", ""), ("site-packages/installed", "import mxnet")):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "__init__.py").write_text(text)
+        (tmp_path / folder / "part.py").write_text(NUMBERS)
+    program = f"import sys\nsys.path.append({str(tmp_path / 'site-packages')!r})\n{OLD}"
+    for arguments in (("script.py",), ("-m", "script")):
+        done = run(*arguments, script=program, helper=NUMBERS)
+        first = ["True ['a', 'b']", "object [1] [1. 2.]", "1.5 True True", "[2] 3 VisibleDeprecationWarning"]
+        said = [*first, "[255] float64", "kept", *[NUMBERS_SAID, "could not"] * 3]
+        assert done.stdout.splitlines() == said, done.stderr
+        assert done.stderr.count("have removed") == 1 and "collections.Iterable" in done.stderr
 
 
 def test_gpus_may_be_cpus(run):

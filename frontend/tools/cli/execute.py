@@ -40,10 +40,12 @@ def _run(arguments: argparse.Namespace) -> None:
         raise IRError(f"{words[0]} is no file" if os.path.exists(words[0]) else f"there is no file {words[0]}")
     if arguments.gpus_are_cpus:
         use_cpus_for_gpus()
+    if not arguments.no_numpy_aliases:
+        folder = os.getcwd() if arguments.module else os.path.dirname(os.path.abspath(words[0]))
+        sys.meta_path.insert(0, removed_names.ProgramFinder(folder))
+        removed_names.restore_numpy_behaviour()
     install_as_mxnet(numpy_aliases=not arguments.no_numpy_aliases)
     removed_names.restore_python_names()
-    if not arguments.no_numpy_aliases:
-        removed_names.restore_numpy_behaviour()
     try:
         if arguments.module:
             _run_module(words)
@@ -61,12 +63,10 @@ def _run(arguments: argparse.Namespace) -> None:
 
 def _run_script(words: list[str], conversions: bool) -> None:
     sys.argv[:] = words
-    folder = os.path.dirname(os.path.abspath(words[0]))
-    sys.path.insert(0, folder)
+    sys.path.insert(0, os.path.dirname(os.path.abspath(words[0])))
     if not conversions:
         runpy.run_path(words[0], run_name="__main__")
         return
-    sys.meta_path.insert(0, removed_names.ProgramFinder(folder + os.sep))
     with open(words[0], "rb") as file:
         code = removed_names.compiled(file.read(), words[0])
     main = ModuleType("__main__")

@@ -67,7 +67,7 @@ def load_block(reference: str) -> Any:
             raise IRError(f"{reference}() failed{user_line(e, file)}: {type(e).__name__}: {e}") from e
     if not isinstance(block, Block):
         raise IRError(f"{reference} is a {type(block).__name__}, not a gluon Block, nor a function that returns one")
-    if any(p._data is None and not p._deferred_init for p in block.collect_params().values()):
+    if any(p._first is None and not p._deferred_init for p in block.collect_params().values()):
         block.initialize()
     return block
 
