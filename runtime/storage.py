@@ -68,6 +68,10 @@ class Storage:
 
     def wrote(self) -> None:
         self.version += 1
+        self.replaced()
+
+    def replaced(self) -> None:
+        """Must be called when code that watched this storage is to read another one from now on."""
         if self.watched:
             EPOCH[0] += 1
 

@@ -253,7 +253,7 @@ class _Checker(Recorder):
     def _elements(self, origin: Any) -> np.ndarray:
         if isinstance(origin, int):
             return self.leaves[origin]._array
-        return (origin if isinstance(origin, NDArray) else origin._data)._array
+        return (origin if isinstance(origin, NDArray) else origin._first)._array
 
 
 class _Told(Exception):
@@ -350,9 +350,9 @@ def _is_leaf(value: Any) -> bool:
 def _values(block: Any, results: Any) -> Iterator[Problem]:
     """Numbers that spoil results, or slow down arithmetic."""
     for name, param in block.collect_params().items():
-        if param._data is None:
+        if param._first is None:
             continue
-        x = param._data._array
+        x = param._first._array
         if x.dtype.kind != "f" or not x.size:
             continue
         if count := int(np.count_nonzero(~np.isfinite(x))):

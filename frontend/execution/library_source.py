@@ -49,7 +49,7 @@ def source_of(block: Any, args: Sequence[Any], name: str, dynamic: Declared | No
         ]
         programs = [(graph([_fixed(t, sizes) for t in types]), sizes) for sizes in fixed]
     held = known.input_types(types)[len(leaves) :]
-    values = [*(p._data._array for p in known.params), *(x._array for x in known.captured)]
+    values = [*(p._first._array for p in known.params), *(x._array for x in known.captured)]
     if len(programs[0][0].inputs) != len(leaves) + len(held):
         raise MXNetError(f"{known.name} draws random numbers, which a library does not")
     outputs = [x.name for x in programs[0][0].outputs]

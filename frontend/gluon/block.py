@@ -372,7 +372,7 @@ class HybridBlock(Block):
         device = device_of(x, args)
         for name, p in self._reg_params.items():
             if device is None and p._plain:
-                params[name] = p._data
+                params[name] = p._first
             else:
                 if p._deferred_init:
                     self._finish_deferred_init(x, *args)
@@ -462,7 +462,7 @@ class HybridBlock(Block):
         A trace finds shapes that follow forward from the inputs. If it fails, inference on the untyped graph also works
         backward, but only for programs that do not ask for shapes.
         """
-        waiting = [p for p in self.params.values() if p._data is None and p._deferred_init]
+        waiting = [p for p in self.params.values() if p._first is None and p._deferred_init]
         try:
             for param, shape in parameter_shapes(self, args).items():
                 param.shape = shape

@@ -40,7 +40,7 @@ def of_block(block: Block) -> str:
 def of_parameters(parameters: Iterable[Parameter]) -> str:
     """A row for each parameter."""
     rows = [
-        [html.escape(p.name), str(p.shape), _dtype(p), p.grad_req, "" if p._data is None else str(p.list_ctx()[0])]
+        [html.escape(p.name), str(p.shape), _dtype(p), p.grad_req, "" if p._first is None else str(p.list_ctx()[0])]
         for p in parameters
     ]
     return _table(f"{len(rows)} parameter{'s' * (len(rows) != 1)}", ["name", "shape", "type", "gradient", "on"], rows)
@@ -57,7 +57,7 @@ def _size(p: Parameter) -> int | None:
     total = 1
     for n in p.shape if p.shape is not None else (0,):
         total *= n
-    return total if total > 0 or p._data is not None else None
+    return total if total > 0 or p._first is not None else None
 
 
 def _dtype(p: Parameter) -> str:

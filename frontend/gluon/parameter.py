@@ -48,6 +48,19 @@ def _context_list(ctx: Any) -> list[context.Context]:
     return contexts
 
 
+class _Arrays(list):
+    """The arrays of a parameter, which are replaced in it, too."""
+
+    def __init__(self, parameter: Parameter) -> None:
+        super().__init__(parameter._arrays())
+        self.parameter = parameter
+
+    def __setitem__(self, k: Any, x: Any) -> None:
+        super().__setitem__(k, x)
+        for place in range(len(self))[k] if isinstance(k, slice) else [range(len(self))[k]]:
+            self.parameter._replace(place, self[place])
+
+
 class Parameter(Releasable):
     """A weight of a block.
 
@@ -73,9 +86,9 @@ class Parameter(Releasable):
 
     _trainer: Any = None
     _plain = False
-    """Whether layers compute with `_data` itself for arguments on cpu(0)."""
+    """Whether layers compute with `_first` itself for arguments on cpu(0)."""
     _computes_data = False
-    """Whether a subclass overrides `data`, so that layers must not compute with `_data`."""
+    """Whether a subclass overrides `data`, so that layers must not compute with `_first`."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -111,10 +124,12 @@ class Parameter(Releasable):
         self._allow_deferred_init = allow_deferred_init
         self._differentiable = differentiable
         self._grad_req: str | None = None
-        self._data = None
+        self._first = None
         """The array on the first context."""
         self._replicas: list[ndarray.NDArray] = []
         """The arrays on the other contexts."""
+        self._former_grads: dict[int, ndarray.NDArray] = {}
+        """The gradient buffers of arrays that `_data[k] = x` has replaced by arrays without one."""
         self._ctx_list: list[context.Context] | None = None
         self._deferred_init: tuple[Any, ...] = ()
         """() or the postponed (init, contexts, default_init, value given to `set_data` or None)."""
@@ -132,10 +147,10 @@ class Parameter(Releasable):
         return of_parameters([self])
 
     def __getstate__(self) -> dict[str, Any]:
-        data = self._data
+        data = self._first
         return {
             **self.__dict__,
-            "_data": data,
+            "_first": data,
             "_var": None,
             "_trainer": None,
         }  # the variable is created on demand; a Trainer belongs to the process that made it
@@ -155,7 +170,7 @@ class Parameter(Releasable):
         if req not in ("write", "add", "null"):
             raise AssertionError(f"grad_req must be one of 'write', 'add', or 'null', but got '{req}'")
         self._grad_req = req if self._differentiable else "null"
-        if self.__dict__.get("_data") is not None:
+        if self.__dict__.get("_first") is not None:
             self._attach()
 
     @property
@@ -193,7 +208,7 @@ class Parameter(Releasable):
         `init` overrides `self.init`, which overrides `default_init`. Raises ValueError if the shape is unknown and
         `allow_deferred_init` is False.
         """
-        if self._data is not None and not force_reinit:
+        if self._first is not None and not force_reinit:
             warnings.warn(
                 f"Parameter '{self.name}' is already initialized, ignoring. Set force_reinit=True to re-initialize.",
                 stacklevel=stacklevel(),
@@ -249,8 +264,8 @@ class Parameter(Releasable):
     def _rebind(self, data: ndarray.NDArray | None, *replicas: ndarray.NDArray) -> None:
         """Replaces the parameter's arrays."""
         self._restore(overwritten=True)
-        before = [self._data, *self._replicas]
-        self._data, self._replicas = data, list(replicas)
+        before = [self._first, *self._replicas]
+        self._first, self._replicas = data, list(replicas)
         self._attach()
         self._plain = data is not None and not self._computes_data and self._ctx_list == [_CPU]
         for old in before:
@@ -259,7 +274,7 @@ class Parameter(Releasable):
 
     def _attach(self) -> None:
         """Asks for gradients by the arrays, as `grad_req` says."""
-        for x in self._arrays() if self._data is not None else ():
+        for x in self._arrays() if self._first is not None else ():
             x._grad_state = None
             if self._grad_req not in (None, "null"):
                 x._grad_state = Variable(self._grad_req, x._maker_of_zeros(self._grad_stype), self._grad_stype)
@@ -274,7 +289,7 @@ class Parameter(Releasable):
             data = np.asarray(data)
         self.shape = tuple(data.shape)
         self._restore(overwritten=True)
-        if self._data is not None:
+        if self._first is not None:
             for own in self._arrays():
                 if own._grad_state.__class__ is Variable:
                     own._grad_state.keep_value(own.storage())
@@ -292,13 +307,13 @@ class Parameter(Releasable):
         """Converts the value, and later values, to `dtype`."""
         self._dtype = dtype
         self._var = None
-        if self._data is not None:
+        if self._first is not None:
             self._rebind(*(x.astype(dtype) for x in self._arrays()))
 
     def reset_ctx(self, ctx: Any) -> None:
         """Moves the parameter to other contexts; several copies are averaged first."""
         contexts = _context_list(ctx)
-        if self._data is not None:
+        if self._first is not None:
             if contexts != self._ctx_list:
                 self._place(self._reduce(), contexts)
         elif self._deferred_init:
@@ -329,7 +344,7 @@ class Parameter(Releasable):
 
     def _on(self, ctx: context.Context | None) -> ndarray.NDArray:
         """The array on `ctx`; None means the only array, or the one on the current context if there are several."""
-        data = self._data
+        data = self._first
         if data is None:
             raise self._missing()
         return data if ctx is None and not self._replicas else self._arrays()[self._context_index(ctx)]
@@ -347,7 +362,7 @@ class Parameter(Releasable):
 
     def _arrays(self) -> list[ndarray.NDArray]:
         """The array of each context, in the order of `list_ctx`."""
-        data = self._data
+        data = self._first
         if data is None:
             raise self._missing()
         return [data, *self._replicas]
@@ -401,11 +416,12 @@ class Parameter(Releasable):
 
     def grad(self, ctx: context.Context | None = None) -> ndarray.NDArray:
         """The gradient on `ctx`, as for `data`; zeros until a backward pass has written to it."""
-        if self._data is not None and self._grad_req == "null":
+        if self._first is not None and self._grad_req == "null":
             raise RuntimeError(f"Cannot get gradient array for Parameter '{self.name}' because grad_req='null'")
         arrays = self._arrays()
-        x = arrays[0 if ctx is None and len(arrays) == 1 else self._context_index(ctx)]
-        return x.grad  # type: ignore[return-value]
+        k = 0 if ctx is None and len(arrays) == 1 else self._context_index(ctx)
+        grad = arrays[k].grad
+        return self._former_grads[k] if grad is None else grad
 
     def _load_init(
         self, data: ndarray.NDArray, ctx: Any, cast_dtype: bool = False, dtype_source: str = "current"
@@ -414,9 +430,31 @@ class Parameter(Releasable):
         parameter_files.assign_all([(self, data)], ctx, cast_dtype, dtype_source)
 
     @property
+    def _data(self) -> list[ndarray.NDArray] | None:
+        """MXNet's name for the arrays, by `_ctx_map`; None if there are none. Assigning to an element replaces the
+        array: layers then compute with the new one, and gradients flow through it to what it was computed from."""
+        return None if self._first is None else _Arrays(self)
+
+    @_data.setter
+    def _data(self, arrays: Any) -> None:
+        if arrays is None:
+            self._rebind(None)
+            return
+        for k in range(len(self._arrays())):
+            self._replace(k, arrays[k])
+
+    def _replace(self, k: int, x: ndarray.NDArray) -> None:
+        """Makes `x`, whatever it was computed from, the array on the context of number `k`."""
+        old = self._arrays()
+        if self._grad_req != "null" and old[k].grad is not None:
+            self._former_grads[k] = old[k].grad
+        self._first, *self._replicas = [*old[:k], x, *old[k + 1 :]]
+        old[k].storage().replaced()
+
+    @property
     def _grad(self) -> list[ndarray.NDArray] | None:
         """MXNet's name for the gradient buffers, which programs read; None if there are none."""
-        return None if self._data is None or self._grad_req == "null" else self.list_grad()
+        return None if self._first is None or self._grad_req == "null" else self.list_grad()
 
     @property
     def _ctx_map(self) -> list[list[int | None]] | None:
@@ -436,14 +474,14 @@ class Parameter(Releasable):
 
     def zero_grad(self) -> None:
         """Sets the gradient buffers to zero, if they are allocated."""
-        for x in self._arrays() if self._data is not None else ():
+        for x in self._arrays() if self._first is not None else ():
             if getattr(x._grad_state, "has_grad", False):
                 grad = x._grad_state.grad
                 grad[... if grad.stype == "default" else slice(None)] = 0
 
     def list_ctx(self) -> list[context.Context]:
         """The contexts given to `initialize`."""
-        if self._data is not None:
+        if self._first is not None:
             return self._ctx_list  # type: ignore[return-value]
         if self._deferred_init:
             return self._deferred_init[1]

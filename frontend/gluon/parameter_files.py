@@ -179,7 +179,7 @@ def check(param: Parameter, data: NDArray, ctx: Any, cast_dtype: bool, dtype_sou
             "Set cast_dtype=True to cast the dtype of saved params."
         )
     contexts = [ctx] if isinstance(ctx, context.Context) else ctx
-    if param._data is not None or param._deferred_init:
+    if param._first is not None or param._deferred_init:
         if contexts is not None and set(contexts) != set(param.list_ctx()):
             raise AssertionError(
                 f"Failed to load Parameter '{param.name}' on {contexts} because it was previous initialized on "
@@ -208,7 +208,7 @@ def _assign(param: Parameter, data: NDArray, ctx: Any, dtype_source: str) -> Non
             data, own, origin = data.astype(param.dtype), True, None
         else:
             param.dtype = data.dtype
-    if param._data is not None:
+    if param._first is not None:
         param.set_data(data)
     else:
         contexts = [ctx] if isinstance(ctx, context.Context) else ctx

@@ -24,7 +24,7 @@ _ONE_REFERENCE = 2
 
 
 class Releasable:
-    """The part of a parameter that holds its array: `_data` is the array on the first context, or None."""
+    """The part of a parameter that holds its array: `_first` is the array on the first context, or None."""
 
     name: str
     _replicas: list[ndarray.NDArray]
@@ -39,22 +39,22 @@ class Releasable:
         raise NotImplementedError
 
     @property
-    def _data(self) -> ndarray.NDArray | None:
+    def _first(self) -> ndarray.NDArray | None:
         """The array, or None. A released array is read from its file again."""
-        data = self.__dict__["_data"]
+        data = self.__dict__["_first"]
         if data is None and self._released is not None:
             self._restore()
-            data = self.__dict__["_data"]
+            data = self.__dict__["_first"]
         return data
 
-    @_data.setter
-    def _data(self, data: ndarray.NDArray | None) -> None:
+    @_first.setter
+    def _first(self, data: ndarray.NDArray | None) -> None:
         with _releasing:
-            self.__dict__["_data"], self._released = data, None
+            self.__dict__["_first"], self._released = data, None
 
     def _set_origin(self, origin: Origin) -> None:
         """Records that the array equals the contents of a file and has not been written to."""
-        data = self._data
+        data = self._first
         if data is not None:
             origin.drop_pages()
             data.storage().origin = origin, data.storage().version
@@ -66,16 +66,16 @@ class Releasable:
         that has been read again is not released a second time.
         """
         with _releasing:
-            data: Any = self.__dict__["_data"]
+            data: Any = self.__dict__["_first"]
             if data is None or self._replicas or (data._grad_state is not None and data._grad_state.has_grad):
                 return 0
             storage = data.storage()
             origin = storage.piece()
             if origin is None or not origin.is_intact():
                 return 0
-            self._released, self.__dict__["_data"] = storage, None  # from now on no other thread finds it
+            self._released, self.__dict__["_first"] = storage, None  # from now on no other thread finds it
             if sys.getrefcount(data) > _ONE_REFERENCE or sys.getrefcount(data._array) > _ONE_REFERENCE:
-                self.__dict__["_data"], self._released = data, None
+                self.__dict__["_first"], self._released = data, None
                 return 0
             return data._array.nbytes
 
@@ -96,6 +96,6 @@ class Releasable:
                 array = np.empty_like(origin.array)
             data = ndarray.NDArray._wrap(array)
             data._storage = self._released  # code compiled from it stays valid until it is written to
-            self.__dict__["_data"] = as_np(data) if self._of_numpy else data
+            self.__dict__["_first"] = as_np(data) if self._of_numpy else data
             data._storage.origin = self._released = None
             self._attach()

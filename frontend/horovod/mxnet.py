@@ -233,7 +233,7 @@ def broadcast_parameters(
             if x._deferred_init:
                 _follow(f"{prefix or ''}{name}", x, root_rank)
                 continue
-            if x._data is None:
+            if x._first is None:
                 continue  # as in Horovod: a parameter that is not initialized has nothing to send
             named += [(f"{prefix or ''}{name}", array) for array in x._arrays()]
         else:

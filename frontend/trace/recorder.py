@@ -138,14 +138,14 @@ class Recorder:
             (entry,) = param.var()._heads
             shape = tuple(param.shape or param._declared_shape or ())
             type: TensorType | None = None
-            if param._data is not None:
-                type = type_of(param._data._array)
+            if param._first is not None:
+                type = type_of(param._first._array)
             elif is_complete(shape or None):
                 type = TensorType(dtype(param.dtype), shape)
             found = self._input(param.name, type, param, entry[0])
             if type is None:
                 self.partial[entry] = shape or None
-            if is_np_array() if param._data is None else param._data._numpy:
+            if is_np_array() if param._first is None else param._first._numpy:
                 as_np(found)
             self._parameters[param] = found
         return found
@@ -154,7 +154,7 @@ class Recorder:
         """Captures an array from outside the program: an input of the graph, by reference. For a parameter's array,
         this is the parameter's symbol."""
         if self._owners is None:
-            known = (p for p in self.block.collect_params().values() if p._data is not None)
+            known = (p for p in self.block.collect_params().values() if p._first is not None)
             self._owners = {id(array): p for p in known for array in p._arrays()}
         if id(x) in self._owners:
             return self.parameter(self._owners[id(x)])
@@ -169,7 +169,7 @@ class Recorder:
 
     def uses(self, x: NDArray) -> bool:
         """Whether the trace reads this array, as a captured one or as a parameter's."""
-        known = (p for p in self._parameters if p._data is not None)
+        known = (p for p in self._parameters if p._first is not None)
         return _elements(x) in self._captured or any(x is own for p in known for own in p._arrays())
 
     @property
@@ -460,7 +460,7 @@ class Recorder:
         """The inferred shapes of the uninitialized parameters; MXNetError if one stays unknown."""
         found = {}
         for param, handle in self._parameters.items():
-            if param._data is None:
+            if param._first is None:
                 entry = self.variable(handle)
                 if entry in self.partial:
                     raise MXNetError(

@@ -139,7 +139,7 @@ class Trace:
 
     def input_types(self, types: Sequence[TensorType]) -> list[TensorType]:
         """The types of all graph inputs except for the random key, given those of the arguments."""
-        held = [type_of(p._data._array) if p._data is not None else _declared(p) for p in self.params]
+        held = [type_of(p._first._array) if p._first is not None else _declared(p) for p in self.params]
         return [*types, *held, *(type_of(x._array) for x in self.captured)]
 
     def holds_on(self, device: Context | None) -> bool:

@@ -35,6 +35,12 @@ def test_private_names_of_parameters_and_modules():
     p._load_init(mx.nd.array([1, 2]), [mx.cpu(0), mx.cpu(2)])
     assert p._ctx_map == [[], [0, None, 1]] and len(p._grad) == 2 and p.data(mx.cpu(2)).asnumpy().tolist() == [1, 2]
 
+    p = mx.gluon.Parameter("v", shape=(2,), init="zeros")
+    assert p._data is None
+    p.initialize(ctx=[mx.cpu(0), mx.cpu(1)])
+    p._data = [mx.nd.ones(2), mx.nd.ones(2, ctx=mx.cpu(1)) * 2]
+    assert [x.asnumpy().tolist() for x in p.list_data()] == [[1, 1], [2, 2]]
+
     module = mx.mod.BucketingModule(lambda key: (mx.sym.var("data") * 2, ["data"], None), default_bucket_key=3)
     module.bind([("data", (4, 3))])
     assert module._curr_bucket_key == 3 and module._curr_module._exec_group.batch_size == 4

@@ -315,3 +315,27 @@ def test_verbose_initialization_logs(caplog):
         net.initialize("ones", verbose=True)
     assert any(r.getMessage().startswith("Initialized fc_weight as ") for r in caplog.records)
     assert any(r.getMessage().endswith(": 1.0") for r in caplog.records)
+
+
+@pytest.mark.parametrize("hybridize", [False, True])
+def test_an_array_may_be_replaced_by_one_that_was_computed(hybridize):
+    """By MXNet's private name, as libraries of probabilistic programs do; the numbers are MXNet's."""
+    nd, autograd = mx.nd, mx.autograd
+    net = gluon.nn.Dense(2, in_units=3)
+    net.initialize(init="ones")
+    net.hybridize(hybridize)
+    x, weight = nd.array([[1, 2, 3]]), net.weight
+    with autograd.record():
+        net(x).sum().backward()
+    w = nd.array([[1, 0, 0], [0, 1, 0]])
+    w.attach_grad()
+    with autograd.record():
+        own = w * 2
+        weight._data[weight._ctx_map[1][0]] = own
+        y = net(x)
+        (y * y).sum().backward()
+    assert y.asnumpy().tolist() == [[2, 4]] and w.grad.asnumpy().tolist() == [[8, 16, 24], [16, 32, 48]]
+    assert weight.data() is own and weight.grad().asnumpy().tolist() == [[1, 2, 3]] * 2
+    assert net(x).asnumpy().tolist() == [[2, 4]]
+    weight._data[0] = nd.ones((2, 3)) * 3
+    assert net(x).asnumpy().tolist() == [[18, 18]]
