@@ -10,7 +10,7 @@ import numpy as np
 from gluonjit.base import MXNetError, integer_types, mx_real_t
 from gluonjit.context import Context, current_context
 from gluonjit.language.running import running
-from gluonjit.ndarray.ndarray import NDArray, _placed_copy, convert, element_type
+from gluonjit.ndarray.ndarray import NDArray, _placed_copy, convert, element_type, from_values
 
 __all__ = [
     "arange",
@@ -58,7 +58,7 @@ def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> N
             source = source_array
         else:
             try:
-                source = np.array(source_array, target)
+                source = from_values(source_array, target)
             except (TypeError, ValueError, OverflowError) as e:
                 raise TypeError("source_array must be array like object") from e
     return _placed_copy(convert(source, target), _context(ctx))

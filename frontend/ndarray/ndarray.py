@@ -431,8 +431,8 @@ class NDArray(NDArrayMethods):
             value = np.asarray(float(value))
         elif not isinstance(value, np.ndarray):
             try:
-                value = np.array(value, self._array.dtype)
-            except (TypeError, ValueError):
+                value = from_values(value, self._array.dtype)
+            except (TypeError, ValueError, OverflowError):
                 raise TypeError(
                     f"{type(self)} does not support assignment with non-array-like object {value} of type {type(value)}"
                 ) from None
@@ -637,6 +637,17 @@ def element_type(spec: Any) -> np.dtype:
     except IRError as e:
         np.dtype(spec)
         raise MXNetError(str(e)) from None
+
+
+def from_values(values: Any, dtype: np.dtype) -> np.ndarray:
+    """An array of nested lists. Integers out of the type's range wrap around, as in the NumPy of MXNet's time."""
+    try:
+        return np.array(values, dtype)
+    except OverflowError:
+        found = np.array(values)
+        if found.dtype.kind not in "iu":
+            raise
+        return found.astype(dtype)
 
 
 def convert(array: np.ndarray, target: np.dtype) -> np.ndarray:

@@ -34,6 +34,8 @@ def solve(a: Any, b: Any) -> Any:
     array([0.1, 0.6], dtype=float32)
     """
     a, b = _of_floats(a), _of_floats(b)
+    if a.dtype != b.dtype:
+        a, b = (apply("_npi_cast", (x,), {"dtype": "float64"}) for x in (a, b))
     vectors = b.ndim == a.ndim - 1
     b = apply("_npi_expand_dims", (b,), {"axis": -1}) if vectors else b
     inverse = apply("_npi_inv", (a,))

@@ -12,7 +12,7 @@ from gluonjit.context import Context, current_context
 from gluonjit.language.kinds import as_nd, as_np
 from gluonjit.language.running import recorded, running
 from gluonjit.ndarray.index_keys import numpy_key
-from gluonjit.ndarray.ndarray import NDArray, _placed_copy, convert, element_type
+from gluonjit.ndarray.ndarray import NDArray, _placed_copy, convert, element_type, from_values
 from gluonjit.numpy.methods import NumpyMethods
 
 
@@ -189,7 +189,7 @@ def array(object: Any, dtype: Any = None, ctx: Context | None = None) -> Any:
         source = np.asarray(object)
     else:
         values = _numbers(object)
-        source = np.asarray(values, element_type(mx_real_t if dtype is None else dtype))
+        source = from_values(values, element_type(mx_real_t if dtype is None else dtype))
     target = source.dtype if dtype is None else element_type(dtype)
     return as_np(_placed_copy(convert(source, element_type(target)), current_context() if ctx is None else ctx))
 

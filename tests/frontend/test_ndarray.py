@@ -58,6 +58,17 @@ def test_array(source, kwargs, dtype):
     assert x.shape == np.shape(source)
 
 
+def test_integers_out_of_the_types_range_wrap_around():
+    """As with the NumPy that MXNet has; today's refuses them."""
+    for array in (mx.nd.array, mx.np.array):
+        same(array([[-1, 2], [300, 0]], dtype="uint8"), [[255, 2], [44, 0]])
+    x = nd.zeros(2, dtype="uint8")
+    x[:] = [-1, 300]
+    same(x, [255, 44], np.uint8)
+    with pytest.raises(TypeError, match="array like"):
+        nd.array([10**30], dtype="uint8")
+
+
 def test_bfloat16_is_an_element_type():
     x = nd.array([1.0, 2.5], dtype="bfloat16")
     assert str(np.dtype(x.dtype)) == "bfloat16"

@@ -426,6 +426,12 @@ def test_functions_of_matrices(name, arguments, expected):
     np.testing.assert_allclose(getattr(mx.np.linalg, name)(*given), expected, rtol=1e-5, atol=1e-6)
 
 
+def test_a_system_of_mixed_types_is_solved_in_float64():
+    x = mx.np.linalg.solve(mx.np.array(A), mx.np.array([1.0, 2], dtype="float64"))
+    assert x.dtype == np.float64
+    np.testing.assert_allclose(x.asnumpy(), [0.1, 0.6], rtol=1e-15)
+
+
 def test_decompositions():
     a = mx.np.array([[1.0, 2, 3], [4, 5, 7]])
     u, s, vt = mx.np.linalg.svd(a)
