@@ -122,6 +122,26 @@ def test_a_head_gradient_has_the_shape_of_its_head():
         y.backward(nd.ones(3))
 
 
+@pytest.mark.parametrize("hybrid", [False, True])
+def test_a_head_gradient_of_another_shape_of_equal_size(hybrid):
+    """As in MXNet, whose executors and modules alone refuse it."""
+    net = nn.HybridLambda(lambda F, x: F.square(x))
+    if hybrid:
+        net.hybridize()
+    x = variable([[1.0, 2.0, 3.0]])
+    for shape in ((3,), (3, 1), (1, 1, 3)):
+        with autograd.record():
+            y = net(x)
+        g = nd.array([1.0, 10.0, 100.0]).reshape(shape)
+        equal(autograd.grad(y, x, head_grads=g, retain_graph=True)[0], [[2.0, 40.0, 600.0]])
+        y.backward(g)
+        equal(x.grad, [[2.0, 40.0, 600.0]])
+    executor = mx.sym.square(mx.sym.var("x")).simple_bind(mx.cpu(), x=(1, 3))
+    executor.forward(is_train=True, x=x)
+    with pytest.raises(MXNetError, match="operands shape mismatch"):
+        executor.backward(nd.ones(3))
+
+
 @pytest.mark.parametrize("values", [[2.5, 3], [float("nan"), 0], [3e10, 0]])
 def test_a_head_gradient_fits_the_type_of_its_head(values):
     x = variable([1.0, 2.0])

@@ -170,3 +170,29 @@ def test_backward_after_a_forward_that_kept_nothing():
     executor.arg_dict["x"][:] = 2
     with pytest.raises(mx.MXNetError, match="^x was written to after forward"):
         executor.backward(nd.ones((4, 2)))
+
+
+def test_some_results_of_a_loop_are_heads():
+    """The others have no cotangent at all. The numbers are MXNet's."""
+    d, s = sym.var("d"), sym.var("s")
+    rows, last = sym.contrib.foreach(lambda r, t: ([r * 2, r * t, r + 1], t + r), d, s)
+    expected = [(2, 0), (3, 3), (1, 0), (1, 1)]
+    for head, (by_data, by_state) in zip([*rows, last], expected, strict=True):
+        grads = {"d": nd.zeros((3, 2)), "s": nd.zeros(2)}
+        executor = head.bind(mx.cpu(), {"d": nd.ones((3, 2)), "s": nd.ones(2)}, args_grad=grads)
+        executor.forward(is_train=True)
+        executor.backward(nd.ones(executor.outputs[0].shape))
+        assert_close(grads["d"], np.full((3, 2), by_data, "f4"))
+        assert_close(grads["s"], np.full(2, by_state, "f4"))
+
+
+def test_a_loop_without_outputs_has_the_gradient_of_its_state():
+    """The numbers are MXNet's: two iterations, each of which doubles."""
+    _, (_, last) = sym.contrib.while_loop(
+        lambda i, v: i < 2, lambda i, v: ([], (i + 1, v * 2)), (sym.var("i"), sym.var("d")), max_iterations=3
+    )
+    grads = {"d": nd.zeros(2)}
+    executor = last.bind(mx.cpu(), {"d": nd.ones(2), "i": nd.zeros(1)}, args_grad=grads)
+    executor.forward(is_train=True)
+    executor.backward(nd.ones(2))
+    assert_close(grads["d"], np.full(2, 4, "f4"))

@@ -172,6 +172,52 @@ def test_statistics_move_where_a_gradient_passes_be_it_0(function, moved, hybrid
     np.testing.assert_allclose(net.c0.running_mean.data().asnumpy(), expected, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize("hybrid", [False, True])
+@pytest.mark.parametrize(
+    ("function", "slope"),
+    [
+        (lambda b, F, x: F.broadcast_minimum(x, x), 1),
+        (lambda b, F, x: F.broadcast_maximum(x, x), 1),
+        (lambda b, F, x: F.where(x > 0.5, x, x), 1),
+        (lambda b, F, x: x * F.ones_like(x), 1),
+        (lambda b, F, x: F.contrib.cond(F.sum(x) > 0, lambda: x * 3, lambda: x * x), 3),
+        (lambda b, F, x: F.sign(x) * x, 1),
+    ],
+    ids=["minimum", "maximum", "where", "ones_like", "cond", "sign"],
+)
+def test_slopes_that_are_constant_have_a_gradient_of_0(function, slope, hybrid):
+    """The slopes are MXNet's, in both modes; their gradient is an error there, which says that it has none."""
+    net = Layers(function, [])
+    net.hybridize(hybrid)
+    x = nd.array(X[0])
+    x.attach_grad()
+    x.grad[:] = 7
+    with autograd.record():
+        (first,) = autograd.grad(net(x), [x], create_graph=True)
+        penalty = (first * first).sum()
+    np.testing.assert_array_equal(first.asnumpy(), np.full(ONES, slope, "f4"))
+    penalty.backward()
+    np.testing.assert_array_equal(x.grad.asnumpy(), np.zeros(ONES))
+
+
+@pytest.mark.parametrize("hybrid", [None, False, True])
+def test_rows_of_an_empty_array(hybrid):
+    """No rows of no rows have a gradient of no rows; another number of rows is refused, hybridized or not."""
+    net = Layers(lambda b, F, x: F.take(x, F.slice_axis(F.arange(0, 2), axis=0, begin=0, end=1)), [])
+    net.hybridize(bool(hybrid))
+    with mx.util.np_shape(True):
+        x, nothing = nd.zeros((0, 3)), nd.array(np.zeros((0,), "f4"))
+        x.attach_grad()
+        with autograd.record(hybrid is not None):
+            y = nd.take(x, nothing)
+            with pytest.raises(MXNetError, match="cannot take 1 element"):
+                net(x)
+        assert y.shape == (0, 3)
+        if hybrid is not None:
+            y.backward()
+            assert x.grad.shape == (0, 3)
+
+
 class Counting(HybridBlock):
     """Multiplies by a state, which it counts up before or after that."""
 
