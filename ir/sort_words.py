@@ -1,4 +1,4 @@
-"""The words that the kernel of `sort` moves: a key above an index."""
+"""What the kernel of `sort` moves: keys, or words, each a key above the index of its element."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from gluonjit.ir.types import DType, TensorType
 
 BINS = 256
 """Values of a digit."""
+_PADDING = 1024
+"""Bytes after each array: networks sort whole blocks, of at most 8 vectors."""
 
 
 class SortWord(NamedTuple):
@@ -23,7 +25,22 @@ def sort_word(dtype: DType) -> SortWord:
     return SortWord(64, 32, dtype.bits // 8) if dtype.bits <= 32 else SortWord(128, 64, dtype.bits // 8)
 
 
-def sort_scratch(x: TensorType, axis: int) -> Extent:
-    """Bytes for each thread: the counts of each digit, and two arrays of words."""
+def candidates(count: int) -> int:
+    """How many words are kept until they are sorted and all but the first `count` forgotten."""
+    return count + max(count, 256)
+
+
+class SortMemory(NamedTuple):
+    """Bytes of each thread's memory: the counts of each digit, then two arrays of words."""
+
+    bins: int
+    words: Extent
+
+    @property
+    def all(self) -> Extent:
+        return self.bins + 2 * self.words
+
+
+def sort_memory(x: TensorType, axis: int, count: int) -> SortMemory:
     word = sort_word(x.dtype)
-    return word.digits * BINS * 8 + (2 * x.shape[axis] + 64) * (word.bits // 8)
+    return SortMemory(word.digits * BINS * 8, (x.shape[axis] + candidates(count)) * (word.bits // 8) + _PADDING)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from gluonjit.ir.dims import hint
 from gluonjit.ir.graph import Builder, Graph, Op, Value, rewrite
 from gluonjit.ir.machine import Machine
-from gluonjit.ir.sort_words import sort_scratch
+from gluonjit.ir.sort_words import sort_memory
 from gluonjit.ir.structure import op_key
 from gluonjit.passes.hoist import fixed_ops
 from gluonjit.passes.manager import register_pass
@@ -92,7 +92,7 @@ def select(
         names = [r.name for r in op.results]
         notes: dict[str, Any] = {".kernel": kernel}
         if op.name == "sort":
-            notes[".scratch"] = sort_scratch(op.operands[0].type, op.attrs["axis"])
+            notes[".scratch"] = sort_memory(op.operands[0].type, op.attrs["axis"], op.attrs["count"]).all
             notes[".read"] = tuple(k for k, r in enumerate(op.results) if r in read)
         if kernel == "loops" and sum(hint(v.type.nbytes) for v in (*op.operands, *op.results)) > target.l3:
             notes[".streaming"] = True  # larger than the last-level cache

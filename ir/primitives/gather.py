@@ -126,6 +126,10 @@ def _eval_scatter_add(x: np.ndarray, idx: np.ndarray, u: np.ndarray) -> np.ndarr
 # sort -----------------------------------------------------------------------------------------------------------------
 
 
+_LONG = 1024
+"""In lines of so many elements, the first few are found by their values rather than by words."""
+
+
 def _infer_sort(x: TensorType, axis: Any, descending: Any, count: Any, order: Any) -> Any:
     check_axis(axis, x)
     check_kind(x, NUMERIC)
@@ -148,7 +152,9 @@ def _eval_sort(x: np.ndarray, axis: int, descending: bool, count: int, order: bo
         found = _first_values(lines, descending, count or n)
         if found is not None:
             return np.ascontiguousarray(np.moveaxis(found, -1, axis))
-    places = _first_in_order(_sort_keys(lines, descending), count or n)
+    places = _few_first(lines, descending, count) if 0 < count < n and n >= _LONG else None
+    if places is None:
+        places = _first_in_order(_sort_keys(lines, descending), count or n)
     results = [np.ascontiguousarray(np.moveaxis(y, -1, axis)) for y in (_at(lines, places), places)]
     return tuple(results) if order else results[0]
 
@@ -164,16 +170,38 @@ def _first_values(lines: np.ndarray, descending: bool, count: int) -> np.ndarray
     """Those in order, by NumPy's sort; None if equal elements may differ in their bits: 0 and -0, NaNs."""
     if lines.dtype.kind == "V":
         return None
-    if lines.dtype.kind == "f" and (np.isnan(lines).any() or (np.signbit(lines) & (lines == 0)).any()):
-        return None
+    if lines.dtype.kind == "f":
+        bits = lines.view(f"i{lines.dtype.itemsize}")
+        if (bits == np.iinfo(bits.dtype).min).any():
+            return None
     n = lines.shape[-1]
     if count < n:
         first = n - count if descending else count - 1
-        parts = np.partition(lines, first, axis=-1)
-        lines = parts[..., first:] if descending else parts[..., :count]
+        if lines.dtype.kind == "f" and np.isnan(lines.max()):
+            return None
+        lines = np.partition(lines, first, axis=-1)
+        lines = lines[..., first:] if descending else lines[..., :count]
     # The stable sort of bytes counts them.
     lines = np.sort(lines, axis=-1, kind="stable" if lines.dtype.itemsize == 1 else "quicksort")
+    if lines.dtype.kind == "f" and np.isnan(lines[..., -1]).any():
+        return None
     return lines[..., ::-1] if descending else lines
+
+
+def _few_first(lines: np.ndarray, descending: bool, count: int) -> np.ndarray | None:
+    """The places of the first `count` of many, found by their values; None if NaNs or ties make that unclear."""
+    if lines.dtype.kind == "V":
+        return None
+    n = lines.shape[-1]
+    first = n - count if descending else count - 1
+    if lines.dtype.kind == "f" and np.isnan(lines.max()):
+        return None
+    border = np.partition(lines, first, axis=-1)[..., first : first + 1]
+    places = np.flatnonzero(lines >= border if descending else lines <= border)
+    if places.size != border.size * count:
+        return None
+    places = (places % n).reshape(*lines.shape[:-1], count)
+    return _at(places, np.argsort(_sort_keys(_at(lines, places), descending), axis=-1, kind="stable"))
 
 
 def _sort_keys(x: np.ndarray, descending: bool) -> np.ndarray:

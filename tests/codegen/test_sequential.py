@@ -53,13 +53,14 @@ def test_long_axes(target, nthreads):
 
 SORTED = [
     ("float32", 32, 5), ("float32", 33, 0), ("int8", 40, 9), ("float64", 100, 0), ("int32", 1000, 10),
-    ("float64", 300, 290), ("uint8", 300, 1), ("float16", 257, 41), ("int64", 300, 300),
+    ("float64", 300, 290), ("uint8", 300, 1), ("float16", 257, 41), ("int64", 300, 300), ("float32", 2000, 9),
+    ("int64", 1500, 300), ("float32", 33000, 0),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("dtype", "n", "count"), SORTED)
 def test_every_way_to_sort(dtype, n, count):
-    """Ranks, insertion, wide and narrow digits, and a selection first; with ties, and along both kinds of axes."""
+    """Ranks, networks, digits, and a selection first; with ties, and along both kinds of axes."""
     rng = np.random.default_rng(n)
     for shape, axis in (((3, n), 1), ((n, 2), 0)):
         x = rng.integers(-60, 60, shape).astype(dtype)

@@ -15,11 +15,11 @@ import numpy as np
 from gluonjit.codegen import llvm
 from gluonjit.codegen.loops import lower_loops, scratch
 from gluonjit.codegen.target import host, named
+from gluonjit.ir import sort_words
 from gluonjit.ir.dims import Extent, at, names_of
 from gluonjit.ir.graph import Builder, Graph, Value
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.sizes import sized
-from gluonjit.ir.sort_words import sort_scratch
 from gluonjit.ir.types import TensorType
 
 
@@ -84,7 +84,9 @@ def opened(
 def sort_memory(graph: Graph) -> Extent:
     """Bytes of scratch memory for a graph that is one `sort`, which the pass `select` would annotate."""
     (op, *_) = graph.ops
-    return sort_scratch(op.operands[0].type, op.attrs["axis"]) if op.name == "sort" else 0
+    if op.name != "sort":
+        return 0
+    return sort_words.sort_memory(op.operands[0].type, op.attrs["axis"], op.attrs["count"]).all
 
 
 def guarded(array: np.ndarray, at_end: bool) -> np.ndarray:

@@ -1,0 +1,78 @@
+"""`sort`, `argsort` and `topk` beside NumPy, plainly and hybridized, on one thread: `python -m benchmarks.sorting`.
+
+Times are medians of turns, so that all see the same machine. NumPy's way to the first ten is `argpartition`, then
+`argsort` of what it found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from benchmarks.peak import interleaved
+
+SHAPES = ((4096, 8), (4096, 32), (1024, 128), (264, 1024), (264, 4096), (8, 65536), (1, 1000000))
+_FIRST = 10
+
+
+def _first_ten(x: np.ndarray) -> np.ndarray:
+    found = np.argpartition(-x, _FIRST - 1, axis=-1)[..., :_FIRST]
+    return np.take_along_axis(found, np.argsort(-np.take_along_axis(x, found, -1), axis=-1), -1)
+
+
+OPERATORS: dict[str, tuple[Callable[[Any, Any], Any], Callable[[np.ndarray], np.ndarray]]] = {
+    "sort": (lambda F, x: F.sort(x), np.sort),
+    "argsort": (lambda F, x: F.argsort(x, dtype="int64"), np.argsort),
+    "topk": (lambda F, x: F.topk(x, k=_FIRST, dtype="int64"), _first_ten),
+}
+
+
+def _timed(call: Callable[..., Any], *operands: Any) -> Callable[[int], float]:
+    def seconds(times: int) -> float:
+        start = time.perf_counter()
+        for _ in range(times):
+            y = call(*operands)
+            if hasattr(y, "wait_to_read"):
+                y.wait_to_read()
+        return time.perf_counter() - start
+
+    return seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("operators", nargs="*", default=list(OPERATORS), help=f"of {', '.join(OPERATORS)} (all)")
+    parser.add_argument("--dtype", default="float32", help="(%(default)s)")
+    args = parser.parse_args()
+    import gluonjit as mx
+
+    class Net(mx.gluon.HybridBlock):
+        def __init__(self, call: Callable[[Any, Any], Any]) -> None:
+            super().__init__()
+            self.call = call
+
+        def hybrid_forward(self, F: Any, x: Any) -> Any:
+            return self.call(F, x)
+
+    mx.set_num_threads(1)
+    rng = np.random.default_rng(0)
+    print(f"{'':8} {'shape':>14} {'NumPy, ns an element':>21} {'plain / NumPy':>14} {'hybridized / NumPy':>19}")
+    for name in args.operators:
+        call, reference = OPERATORS[name]
+        for shape in SHAPES:
+            if name == "topk" and shape[1] < _FIRST:
+                continue
+            data = (1000 * rng.standard_normal(shape)).astype(args.dtype)
+            x, net = mx.nd.array(data, dtype=args.dtype), Net(call)
+            net.hybridize()
+            numpy, plain, ours = interleaved([_timed(reference, data), _timed(call, mx.nd, x), _timed(net, x)])
+            each = 1e9 * numpy / data.size
+            print(f"{name:8} {shape!s:>14} {each:21.2f} {plain / numpy:14.2f} {ours / numpy:19.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,283 @@
+"""Sorting in vectors: networks of compare-exchanges, and merges of runs in memory.
+
+Elements are integers in signed order. A network sees a few registers as one array whose index is made of *bits*: some
+choose the register, the others the lane. A compare-exchange along a bit is one minimum and one maximum if the bit
+chooses the register; if it chooses the lane, it changes places with a register's bit first, by one shuffle for each
+register. What is exchanged next thus decides where the elements are, and nothing is moved back before the end.
+
+Merging is bitonic (K. E. Batcher, "Sorting networks and their applications", 1968): the second run is reversed, and the
+halves are exchanged along each bit from the highest to the lowest. Runs in memory are merged a few vectors at a time:
+the lower half of what two sorted pieces give is written, the upper half meets the next piece of the run with the
+smaller head.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from gluonjit.codegen.llvm import Function, vector
+
+_REGISTERS = 8
+"""Registers of a block that is sorted at once."""
+_STEP = 4
+"""Vectors that a merge takes from a run at a time."""
+
+
+class _Bits:
+    """Registers as one array: which bit of a register's number, or of the lane, is which bit of the index."""
+
+    def __init__(self, network: Network, registers: Sequence[str], register_bits: Sequence[int], lanes: Sequence[int]):
+        self.network = network
+        self.registers = list(registers)
+        self.of_register = list(register_bits)
+        """The bit of the index that each bit of the register's number is, lowest first."""
+        self.of_lane = list(lanes)
+
+    def merge(self, top: int) -> None:
+        """Merges runs whose index has `top` bits, in pairs."""
+        later = list(range(top, -1, -1))
+        for k in range(len(later)):
+            place = self._at_register(later[k], later[k + 1 :])
+            if k == 0:
+                self._reverse(place, top)
+            for low in self._pairs(place):
+                high = low | 1 << place
+                self.registers[low], self.registers[high] = self.network.exchanged(
+                    self.registers[low], self.registers[high]
+                )
+
+    def in_order(self) -> list[str]:
+        """The registers, elements in order of their index."""
+        lanes = len(self.of_lane)
+        for name, place, lane in _moves_to_order(tuple(self.of_register), tuple(self.of_lane), self.network.unpacked):
+            if name == "swap":
+                self._swap(place, lane)
+            else:
+                self._interleave(place)
+        return [
+            self.registers[sum((r >> k & 1) << self.of_register.index(lanes + k) for k in range(len(self.of_register)))]
+            for r in range(len(self.registers))
+        ]
+
+    def _pairs(self, place: int) -> list[int]:
+        return [r for r in range(len(self.registers)) if not r >> place & 1]
+
+    def _at_register(self, bit: int, later: Sequence[int]) -> int:
+        """Brings a bit of the index to the registers, for one that is needed last; its place there."""
+        if bit in self.of_register:
+            return self.of_register.index(bit)
+        need = {b: k for k, b in enumerate(later)}
+        place = max(range(len(self.of_register)), key=lambda p: need.get(self.of_register[p], len(need)))
+        self._swap(place, self.of_lane.index(bit))
+        return place
+
+    def _swap(self, place: int, lane: int) -> None:
+        """A bit of the register's number and one of the lane change places."""
+        one, lanes = 1 << lane, 1 << len(self.of_lane)
+        self._shuffle(
+            place,
+            [k + lanes - one if k & one else k for k in range(lanes)],
+            [k + lanes if k & one else k + one for k in range(lanes)],
+        )
+        self.of_register[place], self.of_lane[lane] = self.of_lane[lane], self.of_register[place]
+
+    def _interleave(self, place: int) -> None:
+        """In each part of `unpacked` lanes, a bit of the register's number becomes the lowest one of the lane, whose
+        highest one becomes the register's."""
+        lanes, part = 1 << len(self.of_lane), self.network.unpacked
+        first = [k // part * part + k % part // 2 + lanes * (k % 2) for k in range(lanes)]
+        self._shuffle(place, first, [k + part // 2 for k in first])
+        self.of_register[place], self.of_lane[:] = _interleaved(self.of_register[place], self.of_lane, part)
+
+    def _shuffle(self, place: int, first: Sequence[int], second: Sequence[int]) -> None:
+        """Replaces each pair of registers that differ in one bit by these lanes of both."""
+        for low in self._pairs(place):
+            a, b = self.registers[low], self.registers[low | 1 << place]
+            self.registers[low] = self.network.shuffled(a, b, first)
+            self.registers[low | 1 << place] = self.network.shuffled(a, b, second)
+
+    def _reverse(self, place: int, top: int) -> None:
+        """Reverses each second run, whose elements have a 1 at this place of the register's number."""
+        rows = sum(1 << p for p, bit in enumerate(self.of_register) if bit < top)
+        lanes = sum(1 << p for p, bit in enumerate(self.of_lane) if bit < top)
+        moved = [lane ^ lanes for lane in range(1 << len(self.of_lane))]
+        old = self.registers[:]
+        for r in range(len(old)):
+            if r >> place & 1:
+                self.registers[r] = self.network.shuffled(old[r ^ rows], old[r ^ rows], moved)
+
+
+def _interleaved(register: int, lanes: Sequence[int], part: int) -> tuple[int, list[int]]:
+    """What `_interleave` makes of a bit of the register's number and those of the lane."""
+    top = part.bit_length() - 2
+    return lanes[top], [register, *lanes[:top], *lanes[top + 1 :]]
+
+
+@functools.lru_cache(maxsize=256)
+def _moves_to_order(registers: tuple[int, ...], lanes: tuple[int, ...], part: int) -> list[tuple[str, int, int]]:
+    """The fewest swaps and interleavings after which the lane's bits are the lowest ones of the index, in order."""
+    found: dict[Any, list[tuple[str, int, int]]] = {(registers, lanes): []}
+    queue = deque(found)
+    while True:
+        registers, lanes = queue.popleft()
+        before = found[registers, lanes]
+        if lanes == tuple(range(len(lanes))):
+            return before
+        for place, bit in enumerate(registers):
+            states = [(("swap", place, k), lanes[k], (*lanes[:k], bit, *lanes[k + 1 :])) for k in range(len(lanes))]
+            moved, others = _interleaved(bit, lanes, part)
+            states.append((("interleave", place, 0), moved, tuple(others)))
+            for move, moved, others in states:
+                state = ((*registers[:place], moved, *registers[place + 1 :]), others)
+                if state not in found:
+                    found[state] = [*before, move]
+                    queue.append(state)
+
+
+class Network:
+    """Sorts arrays of `item` (i8 to i64) in memory, `lanes` at a time."""
+
+    def __init__(self, f: Function, item: str, lanes: int) -> None:
+        self.f, self.item, self.lanes = f, item, lanes
+        self.vector = vector(lanes, item)
+        self.lane_bits = lanes.bit_length() - 1
+        self.unpacked = min(lanes, 128 // int(item[1:]))
+        """Lanes of the parts of a vector in which two can be interleaved by one cheap instruction."""
+
+    def exchanged(self, a: str, b: str) -> tuple[str, str]:
+        """(minima, maxima)."""
+        f = self.f
+        less = f.op(f"icmp slt {self.vector} {a}, {b}")
+        mask = vector(self.lanes, "i1")
+        return (
+            f.op(f"select {mask} {less}, {self.vector} {a}, {self.vector} {b}"),
+            f.op(f"select {mask} {less}, {self.vector} {b}, {self.vector} {a}"),
+        )
+
+    def shuffled(self, a: str, b: str, lanes: Sequence[int]) -> str:
+        if a == b:
+            lanes = [lane % self.lanes for lane in lanes]
+            if lanes == list(range(self.lanes)):
+                return a
+        mask = ", ".join(f"i32 {lane}" for lane in lanes)
+        other = "poison" if a == b else b
+        return self.f.op(f"shufflevector {self.vector} {a}, {self.vector} {other}, <{self.lanes} x i32> <{mask}>")
+
+    def block(self, registers: Sequence[str]) -> list[str]:
+        """As many registers as a power of two, sorted as one array."""
+        rows = list(registers)
+        for low, high in _odd_even(len(rows)):
+            rows[low], rows[high] = self.exchanged(rows[low], rows[high])
+        column = len(rows).bit_length() - 1
+        bits = _Bits(self, rows, range(column), range(column, column + self.lane_bits))
+        for top in range(column, column + self.lane_bits):
+            bits.merge(top)
+        return bits.in_order()
+
+    def merged(self, first: Sequence[str], second: Sequence[str]) -> list[str]:
+        """Two sorted pieces as one; each is as many registers as a power of two."""
+        rows = [*first, *second]
+        each = (len(rows) // 2).bit_length() - 1
+        bits = _Bits(self, rows, range(self.lane_bits, self.lane_bits + each + 1), range(self.lane_bits))
+        bits.merge(self.lane_bits + each)
+        return bits.in_order()
+
+    # ---- in memory
+
+    def rows(self, n: Any) -> int:
+        """Registers of the blocks in which n items are sorted."""
+        if not isinstance(n, int):
+            return _REGISTERS
+        rows = 2
+        while rows < _REGISTERS and rows * self.lanes < n:
+            rows *= 2
+        return rows
+
+    def padded(self, n: Any) -> Any:
+        """Of how many items the array must be, the last ones the greatest there are, so that n can be sorted."""
+        size = self.rows(n) * self.lanes
+        return self.f.mul(self.f.div(self.f.add(n, size - 1), size), size)
+
+    def pad(self, items: str, n: Any) -> None:
+        """Writes behind n items the greatest there are, as many as `sort` reads."""
+        with self.f.for_(n, self.padded(n)) as loop:
+            greatest = (1 << (int(self.item[1:]) - 1)) - 1
+            self.f.store(self.item, greatest, self.f.gep(self.item, items, loop.index), 1)
+
+    def sort(self, items: str, spare: str, n: Any) -> str:
+        """Sorts the items at `items`, which have been padded, with as much memory at `spare`; where they are then."""
+        f, rows = self.f, self.rows(n)
+        size, total = rows * self.lanes, self.padded(n)
+        with f.for_(0, total, size) as loop:
+            registers = [self._load(items, f.add(loop.index, k * self.lanes)) for k in range(rows)]
+            for k, v in enumerate(self.block(registers)):
+                self._store(v, items, f.add(loop.index, k * self.lanes))
+        if isinstance(total, int) and total <= size:
+            return items
+        step = min(_STEP, rows)
+        longer = f.op(f"icmp sgt i64 {f.extent(total)}, {size}")
+        return f.either(longer, "ptr", lambda: self._passes(items, spare, size, step, total), lambda: items)
+
+    def _passes(self, items: str, spare: str, size: int, step: int, total: Any) -> str:
+        """Merges runs of `size` items, then of twice as many, until there is one."""
+        f = self.f
+        with f.repeat([("i64", size), ("ptr", items), ("ptr", spare)]) as loop:
+            run, source, target = loop.carried
+            pair = f.op(f"shl i64 {run}, 1")
+            pairs = f.op(f"udiv i64 {f.extent(f.sub(f.add(total, pair), 1))}, {pair}")
+            with f.for_(0, pairs) as each:
+                begin = f.mul(each.index, pair)
+                middle, end = f.min(f.add(begin, run), total), f.min(f.add(begin, pair), total)
+                self._merge(source, target, begin, f.extent(middle), f.extent(end), step)
+            loop.next(pair, target, source)
+            loop.again = f.op(f"icmp slt i64 {pair}, {f.extent(total)}")
+        return loop.results[1]
+
+    def _merge(self, source: str, target: str, begin: str, middle: str, end: str, step: int) -> None:
+        """Merges [begin, middle) and [middle, end), of which the second may be empty."""
+        f, size = self.f, step * self.lanes
+        held = [self._load(source, f.add(begin, k * self.lanes)) for k in range(step)]
+        carried = [("i64", f.add(begin, size)), ("i64", middle), *((self.vector, v) for v in held)]
+        with f.for_(begin, f.sub(end, size), size, carried=carried) as loop:
+            first, second, *held = loop.carried
+            heads = [f.load(self.item, f.gep(self.item, source, at), 1) for at in (first, second)]
+            smaller = f.op(f"icmp sle {self.item} {heads[0]}, {heads[1]}")
+            left = f.op(f"icmp ne i64 {first}, {middle}")
+            alone = f.op(f"icmp eq i64 {second}, {end}")
+            takes = f.op(f"or i1 {alone}, {f.op(f'and i1 {left}, {smaller}')}")
+            # No select: LLVM makes a branch of it here, which is taken or not at random.
+            mask = f.op(f"sext i1 {takes} to i64")
+            at = f.add(second, f.op(f"and i64 {f.sub(first, second)}, {mask}"))
+            taken = [self._load(source, f.add(at, k * self.lanes)) for k in range(step)]
+            merged = self.merged(held, taken)
+            for k in range(step):
+                self._store(merged[k], target, f.add(loop.index, k * self.lanes))
+            by = f.op(f"and i64 {mask}, {size}")
+            loop.next(f.add(first, by), f.add(second, f.sub(size, by)), *merged[step:])
+        for k, v in enumerate(loop.results[2:]):
+            self._store(v, target, f.add(end, k * self.lanes - size))
+
+    def _load(self, items: str, at: Any) -> str:
+        return self.f.load(self.vector, self.f.gep(self.item, items, at), 1)
+
+    def _store(self, value: str, items: str, at: Any) -> None:
+        self.f.store(self.vector, value, self.f.gep(self.item, items, at), 1)
+
+
+def _odd_even(n: int) -> list[tuple[int, int]]:
+    """Compare-exchanges that sort n = 2**k elements: Batcher's odd-even merge sort."""
+    found = []
+    p = 1
+    while p < n:
+        k = p
+        while k >= 1:
+            for j in range(k % p, n - k, 2 * k):
+                for i in range(min(k, n - j - k)):
+                    if (i + j) // (2 * p) == (i + j + k) // (2 * p):
+                        found.append((i + j, i + j + k))
+            k //= 2
+        p *= 2
+    return found
