@@ -171,3 +171,37 @@ def test_damaged_files(tmp_path):
         except mx.MXNetError:
             refused += 1
     assert 100 < refused < 400
+
+
+def test_damaged_attributes(tmp_path):
+    """Attributes of another type or out of range, and operands of other shapes, are read or are MXNetErrors."""
+    weights = [
+        numpy_helper.from_array(np.ones((4, 3, 3, 3), np.float32), "w"),
+        numpy_helper.from_array(np.ones(2), "s"),
+    ]
+    calls = {
+        "Conv": (["x", "w"], {"pads": [1, 1, 1, 1], "strides": [2, 2], "dilations": [1, 1], "group": 1}),
+        "ConvTranspose": (["x", "w"], {"pads": [1, 1, 1, 1], "output_padding": [0, 0], "group": 1}),
+        "AveragePool": (["x"], {"kernel_shape": [2, 2], "pads": [0, 0, 0, 0], "ceil_mode": 0, "count_include_pad": 1}),
+        "Concat": (["x", "x"], {"axis": 1}),
+        "Transpose": (["x"], {"perm": [0, 2, 3, 1]}),
+        "Gather": (["x", "s"], {"axis": 1}),
+        "LRN": (["x"], {"size": 3, "alpha": 0.1, "beta": 0.75}),
+        "Flatten": (["x"], {"axis": 1}),
+        "BatchNormalization": (["x", "s", "s", "s", "s"], {"epsilon": 1e-5}),
+        "Softmax": (["x"], {"axis": 1}),
+    }
+    values = [0, -1, 7, 1 << 40, 0.5, float("nan"), "x", [1], [-1, 0], [1 << 40] * 4, [0.5, 1.5], [0] * 9, ["x", "y"]]
+    rng = np.random.RandomState(0)
+    refused = 0
+    for _ in range(150):
+        kind = [*calls][rng.randint(len(calls))]
+        inputs, attributes = calls[kind]
+        changed = {**attributes, [*attributes][rng.randint(len(attributes))]: values[rng.randint(len(values))]}
+        made = model([helper.make_node(kind, inputs, ["y"], **changed)], weights, [("x", (1, 3, 6, 6))])
+        (tmp_path / "net.onnx").write_bytes(made.SerializeToString())
+        try:
+            mx.onnx.import_model(tmp_path / "net.onnx")
+        except mx.MXNetError:
+            refused += 1
+    assert 0 < refused < 150
