@@ -118,6 +118,36 @@ def c_array_buf(ctype: Any, buf: Any) -> Any:
     return (ctype * len(buf)).from_buffer(buf)
 
 
+def c_handle_array(objects: Sequence[Any]) -> Any:
+    """An array for C with the handles of the objects."""
+    return c_array(ctypes.c_void_p, [x.handle for x in objects])
+
+
+def check_call(status: int) -> None:
+    """Raises the error of a function of MXNet's C library; `status` is what it has returned."""
+    if status:
+        raise MXNetError(f"a function of a C library has failed with status {status}")
+
+
+class _Library:
+    """Stands for MXNet's C library, which is not here: programs import it, and mostly do not call it."""
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith(("MX", "NN")):
+            raise AttributeError(name)
+
+        def refuse(*_: Any) -> None:
+            raise MXNetError(
+                f"{name} is a function of MXNet's C library, which gluonjit does not have; call what mxnet offers in "
+                "Python instead"
+            )
+
+        return refuse
+
+
+_LIB = _Library()
+
+
 def ctypes2buffer(cptr: Any, length: int) -> bytearray:
     """A copy of `length` bytes behind a pointer to characters."""
     if not isinstance(cptr, ctypes.POINTER(ctypes.c_char)):

@@ -104,6 +104,20 @@ class Symbol(SignMethods, SymbolMethods):
         inputs = [e for node in heads for e in node.inputs]
         return Symbol(inputs) if inputs else None
 
+    def _gen_atomic_symbol(self) -> Callable[..., Symbol]:
+        """MXNet's name for the operator of a symbol, with its attributes: called with inputs, it makes a new symbol."""
+        node = self._single()
+        op = None if node is None else node.op
+        if node is None or op is None:
+            raise MXNetError("_gen_atomic_symbol takes a symbol that one operator makes, no variable and no group")
+
+        def compose(*inputs: Symbol, name: str | None = None, **named: Symbol) -> Symbol:
+            given = {key: x._entry(key) for key, x in named.items()} or [x._entry(op.name) for x in inputs]
+            new = make_node(op, given, node.attrs, name=name)
+            return Symbol([(new, k) for k in range(new.visible)])
+
+        return compose
+
     # Attributes
 
     def _single(self) -> Node | None:
@@ -129,12 +143,13 @@ class Symbol(SignMethods, SymbolMethods):
         return {node.name: shown_attrs(node) for node in post_order(self._heads) if node.attrs}
 
     def _set_attr(self, **attrs: str) -> None:
-        """Sets attributes of the node in place."""
+        """Sets attributes of the node in place; `name` is its name."""
         if not all(isinstance(value, str) for value in attrs.values()):
             raise ValueError("Set Attr only accepts string values")
         node = self._single()
         if node is None:
             raise MXNetError("a group of symbols has no attributes")
+        node.name = attrs.pop("name", node.name)
         changed = {**node.attrs, **hidden_keys(attrs)}
         if node.op is not None:
             parsed = node.op.parse(changed, node.name)

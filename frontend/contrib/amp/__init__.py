@@ -1,6 +1,6 @@
 """Automatic mixed precision."""
 
-from gluonjit.contrib.amp import amp
+from gluonjit.contrib.amp import amp, lists
 from gluonjit.contrib.amp.amp import init, init_trainer, scale_loss, unscale
 from gluonjit.contrib.amp.conversion import (
     convert_bucketing_module,
@@ -36,6 +36,7 @@ __all__ = [
     "list_lp16_ops",
     "list_lp16_use_fp32_params",
     "list_widest_type_cast",
+    "lists",
     "scale_loss",
     "unscale",
 ]

@@ -17,7 +17,10 @@ LOW_PRECISION = ("float16", "bfloat16")
 
 @cache
 def _lists() -> dict[str, dict[str, Any]]:
-    return json.loads((resources.files("gluonjit.contrib.amp") / "operators.json").read_text())
+    found = json.loads((resources.files("gluonjit.contrib.amp") / "operators.json").read_text())
+    for lists in found.values():
+        lists["conditional_fp32"] = [tuple(entry) for entry in lists["conditional_fp32"]]
+    return found
 
 
 def checked(target_dtype: Any) -> str:
@@ -50,7 +53,7 @@ def list_lp16_fp32_ops(target_dtype: Any) -> list[str]:
 
 def list_conditional_fp32_ops(target_dtype: Any) -> list[tuple[str, str, list[str]]]:
     """(operator, attribute, values): those that run in float32 if the attribute has one of the values."""
-    return [(op, attr, values) for op, attr, values in _lists()[checked(target_dtype)]["conditional_fp32"]]
+    return _lists()[checked(target_dtype)]["conditional_fp32"]
 
 
 def list_widest_type_cast(target_dtype: Any) -> list[str]:
