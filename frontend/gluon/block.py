@@ -297,11 +297,14 @@ class HybridBlock(Block):
         recorder = running.trace
         if recorder is not None:
             return recorder.call(self, (x, *args))
-        if (type(x) is not NDArray or args) and _require_tensors(x, *args) is Symbol:
-            variables = {name: p.var() for name, p in self._reg_params.items()}
-            with self._scope:
-                return self.hybrid_forward(symbol, x, *args, **variables)
-        compiled = self._active and is_training() not in self._jit_interpreted
+        large = False
+        if type(x) is not NDArray or args:
+            if _require_tensors(x, *args) is Symbol:
+                variables = {name: p.var() for name, p in self._reg_params.items()}
+                with self._scope:
+                    return self.hybrid_forward(symbol, x, *args, **variables)
+            large = any(map(_is_large_sparse, (x, *args)))
+        compiled = self._active and not large and is_training() not in self._jit_interpreted
         if compiled and not self._may_be_called_by_python((x, *args)):
             call = self._compiled_call()
             try:
@@ -522,6 +525,14 @@ def _interpret(error: ValueNeeded) -> None:
         f"\n  {error}",
         stacklevel=stacklevel(),
     )
+
+
+LARGE = 1 << 20
+"""From how many elements on a sparse argument is not made dense for compiled code: the block runs as Python."""
+
+
+def _is_large_sparse(x: Any) -> bool:
+    return isinstance(x, NDArray) and x.stype != "default" and x.size > LARGE
 
 
 def _are_nested_arrays(value: Any) -> bool:
