@@ -290,7 +290,12 @@ class Executor:
         if self._on_parts:
             if self._last_on_parts is None:
                 self._last_on_parts = self._run_on_parts(is_train)
-            self._last_on_parts.backward(self._head_gradients(out_grads), is_train)
+            given = self._head_gradients(out_grads)
+            if any(x is None for x in given):
+                for k in self._demanding(is_train):
+                    if given[k] is None:
+                        raise self._lacks(k)
+            self._last_on_parts.backward(given, is_train)
             self._last_on_parts = None
             return
         if self._last is None and self._unrecorded is not None:
@@ -309,10 +314,7 @@ class Executor:
         for k, reads in zip([last.heads[n] for n in backward.given], backward.reads, strict=True):
             own = self.outputs[k]
             if given[k] is None and reads:
-                raise MXNetError(
-                    "Because the last operator is not Loss function, head_gradient is required when calling backward. "
-                    f"out_grads has none for {self._symbol.list_outputs()[k]}"
-                )
+                raise self._lacks(k)
             if given[k] is not None and given[k].shape != own.shape:
                 raise MXNetError(
                     f"operands shape mismatch: out_grads has {list(given[k].shape)} for "
@@ -327,6 +329,22 @@ class Executor:
         if is_train:
             for k, new in zip(backward.writes, updates, strict=True):
                 overwrite([*self.arg_arrays, *self.aux_arrays][k], new)
+
+    def _demanding(self, training: bool) -> list[int]:
+        """The numbers of the outputs whose gradient is read: all but those of losses."""
+        computation = self._computations.get(training)
+        if computation is None:
+            computation = self._computations[training] = Computation(self._graph(training), evaluated)
+        wrt = self._wrt()
+        heads = computation.differentiable(wrt)
+        backward = computation.backward(wrt, heads)
+        return [heads[n] for n, reads in zip(backward.given, backward.reads, strict=True) if reads]
+
+    def _lacks(self, k: int) -> MXNetError:
+        return MXNetError(
+            "Because the last operator is not Loss function, head_gradient is required when calling backward. "
+            f"out_grads has none for {self._symbol.list_outputs()[k]}"
+        )
 
     def _announce(self, gradients: Sequence[np.ndarray], progress: Progress) -> None:
         assert self._last is not None

@@ -81,6 +81,72 @@ def test_a_lookup_never_makes_its_table_dense(monkeypatch):
     assert executor.grad_dict["w"].indices.asnumpy().tolist() == [1, 3]
 
 
+def test_outputs_that_are_no_losses_need_a_gradient():
+    """As in graphs of dense arrays, and in MXNet: ones were taken."""
+    x, w = sym.var("x", stype=CSR), sym.var("w", stype=ROWS)
+    product = sym.dot(x, w)
+
+    def gradient(graph, out_grads=None):
+        executor = graph.simple_bind(mx.cpu(), x=(4, 4), w=(4, 1), grad_req={"w": "write"})
+        executor.arg_dict["x"][:] = nd.array(A).tostype(CSR)
+        executor.forward(is_train=True)
+        executor.backward(out_grads)
+        return executor.grad_dict["w"].asnumpy().ravel().tolist()
+
+    for graph in (product, sym.Group([sym.MakeLoss(product), product])):
+        with pytest.raises(MXNetError, match="head_gradient is required .* out_grads has none for dot"):
+            gradient(graph)
+    sums = A.sum(0).tolist()
+    assert gradient(sym.MakeLoss(product)) == sums
+    assert gradient(sym.Group([sym.MakeLoss(product), sym.BlockGrad(product)])) == sums
+    assert gradient(product, nd.ones((4, 1)) * 2) == (A.sum(0) * 2).tolist()
+
+
+def test_loops_and_branches_of_graphs_with_sparse_arrays():
+    """Their bodies may read sparse arrays, as MXNet's may."""
+    x, w, z = sym.var("x", stype=CSR), sym.var("w"), sym.var("z")
+    data = {"x": nd.array(A).tostype(CSR), "w": nd.ones((4, 1)), "z": nd.zeros(1)}
+    sums = A.sum(1, keepdims=True)
+    branch = sym.contrib.cond(z > 0, lambda: sym.dot(x, w), lambda: sym.dot(x, w) * 2)
+    np.testing.assert_array_equal(branch.bind(mx.cpu(), data).forward()[0].asnumpy(), sums * 2)
+    rows, (total,) = sym.contrib.while_loop(lambda i: i < 2, lambda i: (sym.dot(x, w), [i + 1]), [z], max_iterations=2)
+    found = sym.Group([rows[0] if isinstance(rows, list) else rows, total]).bind(mx.cpu(), data).forward()
+    np.testing.assert_array_equal(found[0].asnumpy(), [sums, sums])
+    assert found[1].asscalar() == 2
+    scaled, _ = sym.contrib.foreach(lambda d, s: (sym.broadcast_mul(sym.dot(x, w), d), s), sym.var("d"), [z])
+    executor = sym.MakeLoss(scaled).bind(
+        mx.cpu(), {**data, "d": nd.array([[1], [2]])}, args_grad={"w": nd.zeros((4, 1))}, grad_req={"w": "write"}
+    )
+    executor.forward(is_train=True)
+    executor.backward()
+    assert executor.grad_dict["w"].asnumpy().ravel().tolist() == (A.sum(0) * 3).tolist()
+
+
+def test_a_hybridized_block_does_not_make_large_arrays_dense(monkeypatch):
+    """It runs operator by operator then, and compiled for small ones."""
+
+    class Product(mx.gluon.HybridBlock):
+        def __init__(self):
+            super().__init__()
+            with self.name_scope():
+                self.weight = self.params.get("weight", shape=(1 << 19, 1), init=mx.init.One())
+
+        def hybrid_forward(self, F, x, weight):
+            return F.dot(x, weight)
+
+    net = Product()
+    net.initialize()
+    net.hybridize()
+    x = nd.sparse.csr_matrix(([1, 2, 3], [0, 7, 9], [0, 1, 2, 3]), shape=(3, 1 << 19))
+    with monkeypatch.context() as patch, mx.autograd.record():
+        patch.setattr("gluonjit.files.sparse.densify", None)
+        y = net(x)
+    y.backward()
+    assert y.asnumpy().ravel().tolist() == [1, 2, 3]
+    gradient = net.weight.grad().asnumpy().ravel()
+    assert np.flatnonzero(gradient).tolist() == [0, 7, 9] and gradient.sum() == 6
+
+
 def gradient_stypes(graph, **stypes):
     shapes = dict.fromkeys(stypes, (4, 4))
     executor = graph.simple_bind(mx.cpu(), stype_dict=stypes, **shapes)
