@@ -2,7 +2,9 @@
 
 Names are followed from `import mxnet` through aliases (`import mxnet.ndarray as F`, `from mxnet.gluon import nn`,
 `relu = mx.nd.relu`). A parameter called `F` is `mx.nd` or `mx.sym`, as in `hybrid_forward(self, F, x)`; its uses are
-reported as `F.relu`. Methods of arrays (`x.asnumpy()`) are not found, as types are only known when a program runs.
+reported as `F.relu`. Attributes of `self` that are set to them (`self.mx = mx`) are followed in their class, and
+`getattr(np, name)` in a loop over names that the file lists. Methods of arrays (`x.asnumpy()`) are not found, as types
+are only known when a program runs.
 """
 
 from __future__ import annotations
@@ -15,6 +17,10 @@ from typing import NamedTuple
 from gluonjit.language import mxnet_names
 
 _ROOT = "mxnet"
+
+
+_SELF = "self"
+"""What `self` refers to in a method; no name of MXNet's."""
 
 
 class Use(NamedTuple):
@@ -62,15 +68,21 @@ class _Reader(ast.NodeVisitor):
         self.scopes: list[dict[str, str | None]] = [{}]
         self.starred: set[str] = set()
         """The dotted names that `from mxnet.gluon.nn import *` has imported; reading one counts as a use."""
+        self.members: list[dict[str, str | None]] = []
+        """What the attributes of `self` refer to, of the classes around."""
+        self.words: dict[str, list[str]] = {}
+        """The strings that a variable may be, or has in a list."""
 
     def meaning(self, node: ast.AST) -> str | None:
         """The dotted name that an expression refers to, `mxnet.nd.relu` or `F.relu`; None for others."""
         if isinstance(node, ast.Name):
             for scope in reversed(self.scopes):
                 if node.id in scope:
-                    return scope[node.id]
+                    return None if scope[node.id] == _SELF else scope[node.id]
             return None
         if isinstance(node, ast.Attribute):
+            if self.is_self(node.value):
+                return self.members[-1].get(node.attr)
             base = self.meaning(node.value)
             return None if base is None else f"{base}.{node.attr}"
         if isinstance(node, ast.IfExp):
@@ -78,6 +90,21 @@ class _Reader(ast.NodeVisitor):
             namespaces = {f"{_ROOT}.{name}" for name in ("nd", "sym", "ndarray", "symbol")}
             return "F" if None not in both and both <= namespaces else None
         return None
+
+    def strings(self, node: ast.AST) -> list[str]:
+        """The strings that an expression is known to be, or to have in a list."""
+        if isinstance(node, ast.Constant):
+            return [node.value] if isinstance(node.value, str) else []
+        if isinstance(node, (ast.List, ast.Tuple)):
+            return [word for part in node.elts for word in self.strings(part)]
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+            return self.strings(node.left) + self.strings(node.right)
+        return self.words.get(node.id, []) if isinstance(node, ast.Name) else []
+
+    def is_self(self, node: ast.AST) -> bool:
+        """Whether an expression is the object that a method belongs to."""
+        found = (scope[node.id] for scope in reversed(self.scopes) if isinstance(node, ast.Name) and node.id in scope)
+        return next(found, None) == _SELF
 
     def use(self, name: str, node: ast.AST) -> None:
         self.uses.append(Use(name.removeprefix(f"{_ROOT}."), node.lineno))  # type: ignore[attr-defined]
@@ -111,9 +138,11 @@ class _Reader(ast.NodeVisitor):
 
     def visit_Assign(self, node: ast.Assign) -> None:
         self.visit(node.value)
-        meaning = self.meaning(node.value)
+        meaning, words = self.meaning(node.value), self.strings(node.value)
         for target in node.targets:
             self.bind(target, meaning)
+            if isinstance(target, ast.Name):
+                self.words[target.id] = words
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         self.visit(node.annotation)
@@ -124,12 +153,17 @@ class _Reader(ast.NodeVisitor):
     def visit_For(self, node: ast.For) -> None:
         self.visit(node.iter)
         self.bind(node.target, None)
+        if isinstance(node.target, ast.Name):
+            self.words[node.target.id] = self.strings(node.iter)
         for part in (*node.body, *node.orelse):
             self.visit(part)
 
     def bind(self, target: ast.AST, meaning: str | None) -> None:
         if isinstance(target, ast.Name):
             self.scopes[-1][target.id] = meaning
+            self.words[target.id] = []
+        elif isinstance(target, ast.Attribute) and self.is_self(target.value):
+            self.members[-1][target.attr] = meaning
         elif isinstance(target, (ast.Tuple, ast.List)):
             for part in target.elts:
                 self.bind(part, None)
@@ -152,7 +186,8 @@ class _Reader(ast.NodeVisitor):
         self.visit(node.args)  # defaults and annotations
         a = node.args
         parameters = [*a.posonlyargs, *a.args, *a.kwonlyargs, *(x for x in (a.vararg, a.kwarg) if x)]
-        self.scopes.append({p.arg: "F" if p.arg == "F" else None for p in parameters})
+        known = {"F": "F", **({"self": _SELF} if self.members else {})}
+        self.scopes.append({p.arg: known.get(p.arg) for p in parameters})
         for part in node.body if isinstance(node.body, list) else [node.body]:
             self.visit(part)
         self.scopes.pop()
@@ -165,9 +200,14 @@ class _Reader(ast.NodeVisitor):
             if not isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 self.visit(part)
         self.scopes.pop()
-        for part in node.body:  # methods do not see the class's names
-            if isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        methods = [part for part in node.body if isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef))]
+        self.members.append({})
+        found = len(self.uses)
+        for _ in range(2):  # the first time for the attributes that methods set
+            del self.uses[found:]
+            for part in methods:  # they do not see the class's names
                 self.visit(part)
+        self.members.pop()
 
     # Uses
 
@@ -186,8 +226,8 @@ class _Reader(ast.NodeVisitor):
     def visit_Call(self, node: ast.Call) -> None:
         """`getattr(F, 'relu')` is a use, too."""
         named = isinstance(node.func, ast.Name) and node.func.id in ("getattr", "hasattr") and len(node.args) == 2
-        if named and isinstance(node.args[1], ast.Constant) and isinstance(node.args[1].value, str):
-            base = self.meaning(node.args[0])
-            if base is not None:
-                self.use(f"{base}.{node.args[1].value}", node)
+        base = self.meaning(node.args[0]) if named else None
+        if base is not None:
+            for word in self.strings(node.args[1]):
+                self.use(f"{base}.{word}", node)
         self.generic_visit(node)

@@ -67,6 +67,15 @@ def test_uses_in_a_program():
             "import mxnet as mx\n@mx.init.register\nclass A(mx.init.Zero): pass",
             [("init.Zero", 3), ("init.register", 2)],
         ),
+        (
+            "class A:\n def g(self):\n  return self.mx.nd.ones\n def __init__(self):\n  import mxnet as m\n"
+            "  self.mx = m\nclass B:\n def g(self):\n  return self.mx.nd",
+            [("nd.ones", 3)],
+        ),
+        (
+            "from mxnet import np\nmore = ('lcm',)\nfor name in other + ['exp'] + more:\n register(getattr(np, name))",
+            [("np", 1), ("np.exp", 4), ("np.lcm", 4)],
+        ),
         ("import mxnet as mx\ndef f(x=mx.cpu()) -> mx.nd.NDArray: pass", [("cpu", 2), ("nd.NDArray", 2)]),
     ],
 )
