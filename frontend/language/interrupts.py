@@ -14,11 +14,11 @@ def _is_main() -> bool:
     return threading.get_ident() == threading.main_thread().ident
 
 
-def _handler() -> Any:
-    """The handler of Ctrl-C (SIGINT), if it may run in this thread."""
+def _handler(number: int = _signal.SIGINT) -> Any:
+    """The handler of a signal, of Ctrl-C if none is given, if it may run in this thread."""
     if not _is_main():
         return None
-    handler = _signal.getsignal(_signal.SIGINT)
+    handler = _signal.getsignal(number)
     return handler if callable(handler) else None
 
 
@@ -61,8 +61,8 @@ class Uninterrupted:
 
 
 class Whole:
-    """A context whose `_set` and `_restore` Ctrl-C does not tear apart, nor keeps from being called. It may come in
-    between, as anywhere.
+    """A context whose `_set` and `_restore` no signal whose handler may raise tears apart, nor keeps from being called:
+    Ctrl-C, or the alarm of a time limit. It may come in between, as anywhere.
 
     Python looks for signals at the first instruction of `__exit__`, too, where no `try` could undo anything. So from
     `__enter__` on the handler is a `_Guard`, which lets a signal wait that comes there.
@@ -71,7 +71,7 @@ class Whole:
     __slots__ = ("_guards",)
 
     def __init__(self) -> None:
-        self._guards: list[_Guard | None] = []
+        self._guards: list[list[_Guard]] = []
 
     def _set(self) -> None:
         raise NotImplementedError
@@ -81,8 +81,10 @@ class Whole:
 
     def __enter__(self) -> None:
         while True:
-            self._guards.append(_Guard.put_up())
+            guards: list[_Guard] = []
+            self._guards.append(guards)
             try:
+                _Guard.put_up(guards)
                 self._set()
             except BaseException:
                 self._leave(False)
@@ -100,39 +102,46 @@ class Whole:
     def _leave(self, restore: bool) -> None:
         if restore:
             self._restore()
-        guard = self._guards.pop()
-        if guard is not None:
-            guard.take_down()
+        guards = self._guards.pop()
+        try:
+            for guard in guards:
+                guard.take_down()
+        finally:  # the handler of a signal whose guard is gone may raise while others are up
+            for guard in guards:
+                guard.take_down()
 
 
 _waiting: list[int] = []
 """The signals that came while a `Whole` was entered or left."""
+_GUARDED = tuple(
+    getattr(_signal, name) for name in ("SIGINT", "SIGALRM", "SIGTERM", "SIGUSR1", "SIGUSR2") if hasattr(_signal, name)
+)
 _DEEP = 12
 """So many calls `_set` and `_restore` may be deep."""
 _WHOLE = (Whole.__enter__.__code__, Whole.__exit__.__code__)
 
 
 class _Guard:
-    """A handler of SIGINT, put before the program's own."""
+    """A handler of a signal, put before the program's own."""
 
-    __slots__ = ("handler",)
+    __slots__ = ("handler", "number")
 
-    def __init__(self, handler: Any) -> None:
-        self.handler = handler
+    def __init__(self, number: int, handler: Any) -> None:
+        self.number, self.handler = number, handler
 
     @staticmethod
-    def put_up() -> _Guard | None:
-        """A new one; None if there is one already, or no handler."""
-        handler = _handler()
-        if handler is None or _guard_of(handler) is not None:
-            return None
-        guard = _Guard(handler)
-        _signal.signal(_signal.SIGINT, guard.judge)
-        return guard
+    def put_up(guards: list[_Guard]) -> None:
+        """Appends new ones, for the signals that have handlers, but no guards."""
+        for number in _GUARDED:
+            handler = _handler(number)
+            if handler is not None and _guard_of(handler) is None:
+                guard = _Guard(number, handler)
+                guards.append(guard)
+                _signal.signal(number, guard.judge)
 
     def take_down(self) -> None:
-        if _guard_of(_handler()) is self:
-            _signal.signal(_signal.SIGINT, self.handler)
+        if _guard_of(_handler(self.number)) is self:
+            _signal.signal(self.number, self.handler)
 
     def judge(self, number: int, frame: FrameType | None) -> None:
         running = frame
@@ -154,8 +163,8 @@ def _guard_of(handler: Any) -> _Guard | None:
 def _deliver() -> None:
     """Has the signals handled that waited, as if they came where the context is."""
     number = _waiting[0]
-    _waiting.clear()
-    handler = _handler()
+    _waiting[:] = [other for other in _waiting if other != number]
+    handler = _handler(number)
     guard = _guard_of(handler)
     if handler is not None:
         (handler if guard is None else guard.handler)(number, sys._getframe(2))

@@ -357,10 +357,26 @@ def _nested():
             pass
 
 
-@pytest.mark.usefixtures("ctrl_c")
-def test_ctrl_c_restores_modes_wherever_it_comes():
+class TimeIsUp(Exception):
+    pass
+
+
+def _time_is_up(*_args):
+    raise TimeIsUp
+
+
+@pytest.mark.parametrize(
+    ("number", "handler", "error"),
+    [
+        (signal.SIGINT, signal.default_int_handler, KeyboardInterrupt),
+        (signal.SIGUSR1, _time_is_up, TimeIsUp),
+        (signal.SIGTERM, _time_is_up, TimeIsUp),
+    ],
+    ids=["SIGINT", "SIGUSR1", "SIGTERM"],
+)
+def test_errors_of_signal_handlers_restore_modes_wherever_they_come(number, handler, error):
     """At each call and line in turn: also at the first one of `__exit__`, where no `try` could restore anything."""
-    before = sys.gettrace()
+    before, old = sys.gettrace(), signal.signal(number, handler)
 
     def interrupted_at(n):
         """Whether there is an n-th place."""
@@ -372,7 +388,7 @@ def test_ctrl_c_restores_modes_wherever_it_comes():
             if event in ("call", "line") and frame.f_code is not _nested.__code__:
                 left -= 1
                 if not left:
-                    signal.raise_signal(signal.SIGINT)
+                    signal.raise_signal(number)
             return follow
 
         sys.settrace(follow)
@@ -389,10 +405,11 @@ def test_ctrl_c_restores_modes_wherever_it_comes():
             if not interrupted_at(places):
                 break
             pytest.fail("the signal was lost")
-        except KeyboardInterrupt:
+        except error:
             pass
         assert not mx.autograd.is_recording() and not mx.autograd.is_training() and not MODE[0]
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert signal.getsignal(number) is handler
+    signal.signal(number, old)
     assert places > 100
 
 
