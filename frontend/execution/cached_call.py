@@ -36,11 +36,10 @@ from gluonjit.execution.compile_log import (
 from gluonjit.execution.computation import Computation, OpenComputation, compiled
 from gluonjit.execution.open_shapes import (
     HISTORY,
-    MAX_FAILURES,
     MAX_OPEN,
     WHERE_DIVIDED,
     Declared,
-    attempts,
+    Openings,
     declared_open,
     fits,
 )
@@ -169,12 +168,8 @@ class CachedCall:
         self._lock = forks.renewed()
         self._open: list[tuple[Hashable, Compiled]] = []
         """Code for open dimensions, by what calls that it serves have in common (`_family`)."""
-        self._failed: dict[Hashable, set[tuple[TensorType, ...]]] = {}
-        """The open types for which there cannot be code."""
-        self._closed: dict[Hashable, str] = {}
-        """Calls of which some dimensions cannot be open, and why."""
-        self._history: dict[Hashable, list[list[TensorType]]] = {}
-        """The static signatures that were compiled, by what they have in common."""
+        self._tried: dict[Hashable, Openings] = {}
+        """Which dimensions of calls were open or could not be, by what the calls have in common (`_family`)."""
         self._refusals = 0
         """How many traces failed because the program changed attributes that it reads; see `tries_again`."""
         self._refused_last = False
@@ -271,8 +266,7 @@ class CachedCall:
                 if code is not None:
                     self._open.append((family, code))
                     del self._open[:-MAX_OPEN]
-                self._history.setdefault(family, []).append(types)
-                del self._history[family][:-HISTORY]
+                self._openings(family).history.append(types)
                 self._give_back(found)
         if new:
             known.attributes.announce()
@@ -330,7 +324,7 @@ class CachedCall:
         self._compiled = {key: c for key, c in self._compiled.items() if c.session is not session}
         for family, code in self._open:
             if code.session is session:
-                self._closed[family] = str(problem)
+                self._openings(family).closed = str(problem)
         self._open = [(family, code) for family, code in self._open if code.session is not session]
 
     def _works(self, found: Compiled) -> bool:
@@ -438,22 +432,20 @@ class CachedCall:
         declared, types, training = self.dynamic, signature.types, signature.training
         if declared is False or not opens_dimensions(self.backend):
             return None
-        if family in self._closed:
+        tried = self._openings(family)
+        if tried.closed is not None:
             return None
-        failed = self._failed.setdefault(family, set())
-        tries: Iterable[tuple[TensorType, ...]]
+        candidates: Iterable[tuple[TensorType, ...]]
         if isinstance(declared, Mapping):
             given = declared_open(declared, self.block._argument_names(len(types)), types)
-            tries = [tuple(given)] if given is not None else []
+            candidates = [tuple(given)] if given is not None and not tried.has_failed(tuple(given)) else []
         else:
-            tries = attempts(self._history.get(family, ()), types)
-        for open_types in tries:
-            if open_types in failed:
-                continue
+            candidates = tried.candidates(types)
+        for open_types in candidates:
             try:
                 if broken := known.broken(open_types, training):
                     raise Undecided(broken)
-                return self._new(known, signature._replace(types=tuple(open_types)), why, waits)
+                code = self._new(known, signature._replace(types=tuple(open_types)), why, waits)
             except Exception as e:
                 if not isinstance(e, (IRError, MXNetError)):
                     warnings.warn(
@@ -466,11 +458,14 @@ class CachedCall:
                         f"their sizes: {e}{remedy}",
                         stacklevel=stacklevel(),
                     )
-                failed.add(open_types)
-                if len(failed) == MAX_FAILURES:
-                    self._closed[family] = str(e)
-                    break
+                tried.failed(open_types, str(e))
+            else:
+                tried.succeeded()
+                return code
         return None
+
+    def _openings(self, family: Hashable) -> Openings:
+        return self._tried.setdefault(family, Openings())
 
     def _sized(self, code: Compiled, types: Sequence[TensorType], training: bool, alone: bool = False) -> Compiled:
         """The signature of arguments of these types, served by code for open dimensions; `alone`: but for recorded
@@ -537,8 +532,8 @@ class CachedCall:
     def _remedy(self) -> str:
         """What helps against the differences that code was last compiled for."""
         *before, now = self._made
-        if self._closed:
-            reason = list(self._closed.values())[-1].partition("\n")[0]
+        if closed := [tried.closed for tried in self._tried.values() if tried.closed is not None]:
+            reason = closed[-1].partition("\n")[0]
             return f"pad arguments to a few sizes, as these cannot be open: {reason}"
         if before and any(t.shape != s.shape for b in before for t, s in zip(now.types, b.types)):
             if self.dynamic is False:

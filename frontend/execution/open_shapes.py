@@ -35,22 +35,27 @@ WAYS = ("any", "steps", "batch")
 """What is tried, one after the other, when sizes have changed. `any`: each dimension that has changed is a name.
 `steps`: the first of an argument is, others are known modulo a power of two, as 32*h + 11, so that strides divide them.
 `batch`: of the first argument only the first dimension is open, and of others those that change with it."""
-_STEPS = (32, 16, 8, 4, 2)
-"""The product of a net's strides is 32, usually."""
+
+Step = tuple[int, int]
+"""(s, extra): sizes are known as s*h + r + extra, with r < s. Convolutions without padding ask for some pixels, so that
+s*h alone may be too small for the least h."""
+_STEPS: tuple[Step, ...] = ((32, 0), (16, 0), (8, 0), (4, 0), (2, 0))
+"""For the first rest. The product of a net's strides is 32, usually."""
+_SMALL_STEPS: tuple[Step, ...] = ((2, 8), (4, 8), (8, 16), (16, 0), (32, 0))
+"""For others: the smaller the step, the fewer rests there are."""
 
 
 def opened(
-    history: Sequence[Sequence[TensorType]], types: Sequence[TensorType], way: str = "any"
+    history: Sequence[Sequence[TensorType]], types: Sequence[TensorType], way: str = "any", step: Step = (1, 0)
 ) -> list[TensorType] | None:
     """`types` with those dimensions open in which they differ from the types in `history`, which have the same ranks
     and element types. Dimensions that have always had equal sizes share a name. A size below LOWEST stays what it is.
     None if no open type fits.
 
-    `way`: one of WAYS."""
+    `way`: one of WAYS; `step`: for 'steps'."""
     rows = [*history, types]
     columns: dict[tuple[int, ...], Extent] = {}
-    step = _step(rows) if way == "steps" else 1
-    if not step:
+    if way == "steps" and not _is_large_enough(rows, step):
         return None
     found = []
     for k, t in enumerate(types):
@@ -63,31 +68,73 @@ def opened(
             if column not in columns:
                 count = len(columns)
                 name = named(usual_name(count))
-                columns[column] = step * name + n % step if axis else name
+                columns[column] = step[0] * name + n % step[0] + step[1] if axis else name
             shape.append(columns[column])
         found.append(t.with_shape(tuple(shape)))
     return found if columns else None
 
 
-def attempts(history: Sequence[Sequence[TensorType]], types: Sequence[TensorType]) -> Iterator[tuple[TensorType, ...]]:
-    """What is `opened` in all WAYS, one after the other."""
-    seen: list[list[TensorType]] = []
-    for way in WAYS:
-        found = opened(history, types, way)
-        if found is not None and found not in seen:
-            seen.append(found)
-            yield tuple(found)
+class Openings:
+    """What has been tried with calls that are alike but for their sizes."""
+
+    def __init__(self) -> None:
+        self.history: deque[Sequence[TensorType]] = deque(maxlen=HISTORY)
+        """The signatures that code was made for."""
+        self.closed: str | None = None
+        """Why no more is tried."""
+        self._failed: set[tuple[TensorType, ...]] = set()
+        self._steps: set[Step] = set()
+        """For which there is code."""
+        self._failed_steps: set[Step] = set()
+        self._step: Step | None = None
+        """Of the candidate that was given last."""
+
+    def candidates(self, types: Sequence[TensorType]) -> Iterator[tuple[TensorType, ...]]:
+        """Open types for these, in the order of WAYS. Each is followed by `succeeded` or `failed`.
+
+        The largest step is tried first, as it is hardly ever in the way. If it has led to code for one rest, smaller
+        ones are tried for the next."""
+        for way in WAYS:
+            steps: Sequence[Step] = [(1, 0)]
+            if way == "steps":
+                steps = [s for s in _SMALL_STEPS if s not in self._failed_steps] if self._steps else _STEPS
+            for step in steps:
+                found = opened(self.history, types, way, step)
+                if found is None or self.has_failed(tuple(found)):
+                    continue
+                self._step = step if way == "steps" else None
+                yield tuple(found)
+                if self.closed is not None:
+                    return
+                if steps is _STEPS:
+                    break
+
+    def has_failed(self, candidate: tuple[TensorType, ...]) -> bool:
+        return candidate in self._failed
+
+    def succeeded(self) -> None:
+        """There is code for the latest candidate."""
+        if self._step is not None:
+            self._steps.add(self._step)
+
+    def failed(self, candidate: tuple[TensorType, ...], why: str) -> None:
+        """There can be none for the latest candidate."""
+        if self._steps and self._step is not None and self._step not in self._steps:
+            self._failed_steps.add(self._step)
+            return
+        self._failed.add(candidate)
+        if len(self._failed) == MAX_FAILURES:
+            self.closed = why
 
 
-def _step(rows: Sequence[Sequence[TensorType]]) -> int:
-    """The largest of _STEPS for which the sizes that have changed, but for the first of each argument, leave a name
-    that is large enough; 0 if there are none."""
+def _is_large_enough(rows: Sequence[Sequence[TensorType]], step: Step) -> bool:
+    """Whether the sizes that have changed, but for the first of each argument, leave large enough names."""
     now = rows[-1]
     changed = [
         t.shape[k] for j, t in enumerate(now) for k in range(1, t.rank) if len({r[j].shape[k] for r in rows}) > 1
     ]
     large = [n for n in changed if n >= LOWEST]
-    return next((step for step in _STEPS if large and min(large) // step >= LOWEST), 0)
+    return bool(large) and (min(large) - step[1]) // step[0] >= LOWEST
 
 
 def declared_open(declared: Declared, names: Sequence[str], types: Sequence[TensorType]) -> list[TensorType] | None:
@@ -119,10 +166,8 @@ class Codes:
     """What is compiled of one graph for inputs of several shapes. Executors that were reshaped share it."""
 
     def __init__(self) -> None:
-        self._history: dict[Hashable, list[list[TensorType]]] = {}
+        self._tried: dict[Hashable, Openings] = {}
         self._open: list[tuple[Hashable, list[TensorType], Any]] = []
-        self._failed: dict[Hashable, set[tuple[TensorType, ...]]] = {}
-        """The open types for which there cannot be code."""
         self.log: CompileLog | None = None
         """Made by the first executor that has its code here."""
         self.made: deque[Signature] = deque(maxlen=HISTORY)
@@ -146,25 +191,22 @@ class Codes:
         for same, theirs, session in self._open:
             if same == family and fits(theirs, types):
                 return session
-        history = self._history.setdefault(family, [])
-        earlier = list(history)
-        history.append(types)
-        del history[:-HISTORY]
-        failed = self._failed.setdefault(family, set())
-        for open_types in attempts(earlier, types):
-            if open_types in failed or len(failed) == MAX_FAILURES:
-                continue
+        tried = self._tried.setdefault(family, Openings())
+        for open_types in tried.candidates(types):
             try:
                 session = make(list(open_types))
                 _ = session.callee
-            except (IRError, MXNetError):
-                failed.add(open_types)
+            except (IRError, MXNetError) as e:
+                tried.failed(open_types, str(e))
             else:
+                tried.succeeded()
+                tried.history.append(types)
                 self._open.append((family, list(open_types), session))
                 del self._open[:-MAX_OPEN]
                 if family in self._static:
                     session.share(self._static.pop(family))
                 return session
+        tried.history.append(types)
         session = make(types)
         self._static[family] = session
         return session

@@ -9,7 +9,7 @@ import pytest
 
 import gluonjit as mx
 from gluonjit.codegen.entry import Field
-from gluonjit.execution import cached_call
+from gluonjit.execution import cached_call, open_shapes
 from gluonjit.execution.cached_call import CachedCall
 from gluonjit.execution.open_shapes import checked, declared_open, opened
 from gluonjit.execution.session import Session
@@ -29,6 +29,11 @@ def _dense():
 
 def _data(*shape):
     return mx.nd.array(np.random.default_rng(shape).uniform(-1, 1, shape))
+
+
+def _closed(net):
+    """Why calls are no longer tried with open dimensions."""
+    return [tried.closed for tried in net._jit_cached._tried.values() if tried.closed is not None]
 
 
 def _sessions(net):
@@ -155,7 +160,7 @@ def test_images_of_several_sizes_still_have_an_open_batch():
     net.hybridize()
     _check(net, [(_data(2, 2, 8, 8),), (_data(3, 2, 9, 10),)])  # both sizes of an image, and the batch
     _check(net, [(_data(n, 2, 9, 10),) for n in (5, 7, 2)])
-    assert _sessions(net) == 2 and not net._jit_cached._closed
+    assert _sessions(net) == 2 and not _closed(net)
     _check(net, [(_data(2, 2, 12, 8),), (_data(4, 2, 12, 8),)])
     assert _sessions(net) == 3
 
@@ -176,10 +181,33 @@ def test_images_of_any_size_with_the_same_rest():
     assert types == ["f32[1,2,8*n,8*n]"]
     before = _sessions(net)
     _check(net, [(_data(1, 2, n, n),) for n in (40, 16, 64)])
-    assert _sessions(net) == before and not net._jit_cached._closed
+    assert _sessions(net) == before and not _closed(net)
     _check(net, [(_data(1, 2, 24, 40),)])  # height and width differ for the first time
     _check(net, [(_data(1, 2, 26, 40),), (_data(1, 2, 64, 16),), (_data(1, 2, 34, 24),)])  # another rest
     assert len(net._jit_cached._open) == 3
+
+
+def test_a_pyramid_of_images_needs_few_codes():
+    """The second rest is taken modulo the least power of two that will do, so that there are no more than four."""
+    net = nn.HybridSequential()
+    net.add(nn.Conv2D(4, 3, in_channels=2), nn.MaxPool2D(2, 2), nn.Conv2D(3, 3, in_channels=4))
+    net.initialize()
+    net.hybridize()
+    sizes = [
+        (70, 71),
+        (64, 60),
+        (55, 53),
+        (47, 44),
+        (41, 38),
+        (36, 31),
+        (30, 29),
+        (26, 24),
+        (22, 20),
+        (19, 17),
+        (15, 16),
+    ]
+    _check(net, [(_data(1, 2, *size),) for size in sizes])
+    assert _sessions(net) <= 6
 
 
 def test_images_of_any_size_in_batches_of_any():
@@ -224,7 +252,7 @@ def test_a_size_that_cannot_be_open_does_not_stop_others():
     net = _strided()
     _check(net, [(_data(1, 2, n, n),) for n in (9, 5, 64, 96, 160)])  # 2*n+1 cannot be divided by 4
     ((_, code),) = net._jit_cached._open
-    assert str(code.session.graph.inputs[0].type) == "f32[1,2,32*n,32*n]" and not net._jit_cached._closed
+    assert str(code.session.graph.inputs[0].type) == "f32[1,2,32*n,32*n]" and not _closed(net)
 
 
 def test_a_program_that_is_never_open_is_soon_not_tried(monkeypatch):
@@ -237,9 +265,9 @@ def test_a_program_that_is_never_open_is_soon_not_tried(monkeypatch):
         return new(self, known, signature, *rest)
 
     monkeypatch.setattr(CachedCall, "_new", refuses)
-    monkeypatch.setattr(cached_call, "MAX_FAILURES", 3)
+    monkeypatch.setattr(open_shapes, "MAX_FAILURES", 3)
     _check(net, [(_data(1, 2, n, n),) for n in (8, 9, 10, 11, 12)])
-    assert len(tried) == 3 and list(net._jit_cached._closed.values()) == ["it depends"]
+    assert len(tried) == 3 and _closed(net) == ["it depends"]
 
 
 def test_gradients_of_images_of_any_size():
@@ -400,7 +428,7 @@ def test_what_only_gradients_have_open(monkeypatch):
 
     monkeypatch.setattr(Session, "callee", property(refuses))
     _check(net, [(_data(n, 5),) for n in (7, 9)])
-    assert not net._jit_cached._open and list(net._jit_cached._closed.values()) == ["whether n < 3 depends on n"]
+    assert not net._jit_cached._open and _closed(net) == ["whether n < 3 depends on n"]
 
 
 def test_gradients_of_gradients_and_anomalies():
@@ -432,7 +460,7 @@ def test_which_dimensions_have_changed():
     assert list(map(str, opened([first], types((6, 8), (6,), (3, 4))))) == ["f32[n,m]", "f32[n]", "f32[3,4]"]
     assert opened([first], types((1, 5), (1,), (3, 1))) is None
     assert list(map(str, opened([first], types((1, 8), (1,), (3, 1))))) == ["f32[1,n]", "f32[1]", "f32[3,1]"]
-    found = opened([first], types((1, 77), (1,), (3, 1)), "steps")
+    found = opened([first], types((1, 77), (1,), (3, 1)), "steps", (32, 0))
     assert list(map(str, found)) == ["f32[1,32*n+13]", "f32[1]", "f32[3,1]"]
     assert list(map(str, opened([first], types((6, 8), (6,), (3, 4)), "batch"))) == ["f32[n,8]", "f32[n]", "f32[3,4]"]
     history = [first, types((6, 6), (6,), (3, 6))]  # 4 to 6 and 5 to 6
@@ -464,7 +492,7 @@ def test_a_declared_name_is_one_size():
 def test_small_sizes_that_cannot_be_open():
     """None is a power of two times a name and a rest."""
     rows = [[tensor("f32", 4, 5)], [tensor("f32", 4, 3)]]
-    assert opened(rows[:1], rows[1], "steps") is None
+    assert opened(rows[:1], rows[1], "steps", (2, 0)) is None
     net = _OneResult(lambda F, x: x[:, : x.shape[1] // 2])
     net.hybridize()
     _check(net, [(_data(4, n),) for n in (5, 3, 2, 6)])
