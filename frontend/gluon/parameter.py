@@ -448,7 +448,8 @@ class Parameter(Releasable):
         old = self._arrays()
         if self._grad_req != "null" and old[k].grad is not None:
             self._former_grads[k] = old[k].grad
-        self._first, *self._replicas = [*old[:k], x, *old[k + 1 :]]
+        new = [*old[:k], x, *old[k + 1 :]]
+        self._first, self._replicas = new[0], new[1:]
         old[k].storage().replaced()
 
     @property

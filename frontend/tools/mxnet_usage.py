@@ -4,7 +4,8 @@ Names are followed from `import mxnet` through aliases (`import mxnet.ndarray as
 `relu = mx.nd.relu`). A parameter called `F` is `mx.nd` or `mx.sym`, as in `hybrid_forward(self, F, x)`; its uses are
 reported as `F.relu`. Attributes of `self` that are set to them (`self.mx = mx`) are followed in their class, and
 `getattr(np, name)` in a loop over names that the file lists. Methods of arrays (`x.asnumpy()`) are not found, as types
-are only known when a program runs.
+are only known when a program runs; attributes with an underscore that MXNet's classes have, and no class of the file
+defines, are reported as `x._grad`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from gluonjit.language import mxnet_names
@@ -24,7 +26,7 @@ _SELF = "self"
 
 
 class Use(NamedTuple):
-    """`name` without the leading `mxnet.`: `gluon.nn.Dense`, `F.contrib.box_nms`."""
+    """`name` without the leading `mxnet.`: `gluon.nn.Dense`, `F.contrib.box_nms`; `x._grad` of any object."""
 
     name: str
     line: int
@@ -33,7 +35,10 @@ class Use(NamedTuple):
 def in_python(source: str, file: str) -> list[Use]:
     """The uses in a program, in the order of its lines. Raises SyntaxError."""
     reader = _Reader()
-    reader.visit(ast.parse(source, file))
+    tree = ast.parse(source, file)
+    reader.visit(tree)
+    if reader.uses:
+        reader.uses += _private(tree)
     return sorted(set(reader.uses), key=lambda use: (use.line, use.name))
 
 
@@ -58,6 +63,17 @@ def _op_lines(text: str) -> list[int]:
         position = match.start()
         lines.append(line)
     return lines
+
+
+def _private(tree: ast.AST) -> Iterable[Use]:
+    """The attributes with an underscore that objects of MXNet's classes have, and the program's own do not define."""
+    attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    own = {node.attr for node in attributes if isinstance(node.ctx, ast.Store)}
+    own |= {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
+    own |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    for node in attributes:
+        if node.attr not in own and node.attr in mxnet_names.private_attributes():
+            yield Use(f"x.{node.attr}", node.lineno)
 
 
 class _Reader(ast.NodeVisitor):

@@ -18,7 +18,7 @@ class Held(Protocol):
     """A named array that a program holds between calls; its shape may be unknown until the first call."""
 
     name: str
-    _data: Any
+    _first: Any
     """The NDArray; None until it is initialized."""
     _declared_shape: Shape | None
     """The shape that a graph from a file declares; used where nothing else determines it."""

@@ -68,6 +68,11 @@ def test_uses_in_a_program():
             [("init.Zero", 3), ("init.register", 2)],
         ),
         (
+            "from mxnet import nd\nclass A:\n def _init_impl(self): pass\n"
+            " def f(self, p):\n  p._init_impl(p._init_grad, p._own)",
+            [("nd", 1), ("x._init_grad", 5)],
+        ),
+        (
             "class A:\n def g(self):\n  return self.mx.nd.ones\n def __init__(self):\n  import mxnet as m\n"
             "  self.mx = m\nclass B:\n def g(self):\n  return self.mx.nd",
             [("nd.ones", 3)],
@@ -116,6 +121,8 @@ def test_uses_in_a_graph():
         ("gluon.block.HybridBlock", None),
         ("nonsense.deep.down", "nonsense"),
         ("op Convolution", None),
+        ("x._ctx_map", None),
+        ("x._init_grad", "x._init_grad"),
         ("op nonsense", "op nonsense"),
     ],
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import inspect
 import pkgutil
 import re
 import types
@@ -117,6 +118,27 @@ def public_names(module: types.ModuleType) -> list[str]:
     return sorted(names)
 
 
+PRIVATE = re.compile(r"(?:def |self\.|^    )(_[A-Za-z]\w*)(?=\(| *=[^=])", re.MULTILINE)
+
+
+def private_names() -> dict[str, list[str]]:
+    """The attributes with an underscore of the classes that users have objects of."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for module in modules().values():
+        for value in vars(module).values():
+            if (
+                not isinstance(value, type)
+                or not value.__module__.startswith("mxnet.")
+                or value.__name__.startswith("_")
+            ):
+                continue
+            try:
+                found[value.__name__] |= set(PRIVATE.findall(inspect.getsource(value)))
+            except OSError:
+                continue  # made when MXNet is imported, as named tuples are: without attributes of their own
+    return {name: sorted(content) for name, content in sorted(found.items()) if content}
+
+
 def main() -> None:
     warnings.simplefilter("ignore")
     head = f"# MXNet {mx.__version__}, written by tests/oracle/names.py. "
@@ -125,6 +147,10 @@ def main() -> None:
         print(head + "One operator a line: its name, then its aliases.", file=file)
         for name, aliases in ops.items():
             print(name, *aliases, file=file)
+    with open(FOLDER / "private.txt", "w") as file:
+        print(head + "One class a line: its name, then its attributes with an underscore.", file=file)
+        for name, content in private_names().items():
+            print(name, *content, file=file)
     every = {alias for name, aliases in ops.items() for alias in (name, *aliases)}
     with open(FOLDER / "names.txt", "w") as file:
         print(head + "One module a line: its name, then what is in it, operators aside.", file=file)

@@ -60,6 +60,16 @@ def modules() -> dict[str, frozenset[str]]:
 
 
 @cache
+def private_attributes() -> dict[str, list[str]]:
+    """The classes that have an attribute with an underscore, by the attribute's name."""
+    found: dict[str, list[str]] = {}
+    for name, *content in _table("private.txt"):
+        for attribute in content:
+            found.setdefault(attribute, []).append(name)
+    return found
+
+
+@cache
 def unnamed_inputs() -> frozenset[str]:
     """The operators whose inputs are unnamed in MXNet, which shows them as `input0`, `input1`, …"""
     return _node_names()["unnamed_inputs"]

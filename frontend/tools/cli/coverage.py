@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -107,7 +108,8 @@ def _read(path: Path, remarks: list[str]) -> list[tuple[str, int]] | None:
 def missing_name(name: str) -> str | None:
     """The shortest leading part of a dotted name that gluonjit lacks; None if it has the name.
 
-    `op X` is an operator in a graph; `F.X` is a function that `mx.nd` or `mx.sym` must have.
+    `op X` is an operator in a graph; `x._X` an attribute of some object; `F.X` is a function that `mx.nd` or `mx.sym`
+    must have.
     """
     if name.startswith("op "):
         from gluonjit.operators import registry
@@ -115,10 +117,20 @@ def missing_name(name: str) -> str | None:
         registry.get("identity")  # declares them all
         return None if name[3:] in registry.OPERATORS else name
     head, _, rest = name.partition(".")
+    if head == "x":
+        return None if rest in _private_attributes() else name
     if head == "F":
         missing = [_missing_below(package, rest) for package in ("ndarray", "symbol")]
         return f"F.{missing[0]}" if all(missing) else None
     return _missing_below("", name)
+
+
+@cache
+def _private_attributes() -> set[str]:
+    """The attributes with an underscore that some class of gluonjit has."""
+    pattern = re.compile(r"(?:def |self\.|^    )(_[A-Za-z]\w*)", re.MULTILINE)
+    folder = Path(importlib.import_module("gluonjit").__file__ or "").parent
+    return {name for file in folder.rglob("*.py") for name in pattern.findall(file.read_text(encoding="utf-8"))}
 
 
 def _missing_below(package: str, name: str) -> str | None:
@@ -149,6 +161,8 @@ def _table(missing: str, operators: Places, names: Places, foreign: Places) -> P
     """The table in which a missing name is listed."""
     if missing.startswith("op "):
         return operators
+    if missing.startswith("x."):
+        return names
     name = missing.replace("F.", "ndarray.", 1) if missing.startswith("F.") else missing
     if not mxnet_names.has(name) and not mxnet_names.has(name.replace("ndarray.", "symbol.", 1)):
         return foreign
