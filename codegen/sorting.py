@@ -46,7 +46,7 @@ class Sort:
         self.word = sort_word(x.dtype)
         self.x, self.values = f.table(0), f.table(1)
         self.order = f.table(2) if op.attrs["order"] else ""
-        memory = sort_memory(x, axis, count)
+        memory = sort_memory(x.type, axis, count)
         self.bins = f.table(1 + len(op.results))
         self.a = f.gep("i8", self.bins, memory.bins)
         self.b = f.gep("i8", self.a, memory.words)

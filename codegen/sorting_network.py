@@ -128,8 +128,8 @@ def _moves_to_order(registers: tuple[int, ...], lanes: tuple[int, ...], part: in
             return before
         for place, bit in enumerate(registers):
             states = [(("swap", place, k), lanes[k], (*lanes[:k], bit, *lanes[k + 1 :])) for k in range(len(lanes))]
-            moved, others = _interleaved(bit, lanes, part)
-            states.append((("interleave", place, 0), moved, tuple(others)))
+            freed, shifted = _interleaved(bit, lanes, part)
+            states.append((("interleave", place, 0), freed, tuple(shifted)))
             for move, moved, others in states:
                 state = ((*registers[:place], moved, *registers[place + 1 :]), others)
                 if state not in found:
@@ -224,7 +224,7 @@ class Network:
     def _passes(self, items: str, spare: str, size: int, step: int, total: Any) -> str:
         """Merges runs of `size` items, then of twice as many, until there is one."""
         f = self.f
-        with f.repeat([("i64", size), ("ptr", items), ("ptr", spare)]) as loop:
+        with f.repeat([("i64", str(size)), ("ptr", items), ("ptr", spare)]) as loop:
             run, source, target = loop.carried
             pair = f.op(f"shl i64 {run}, 1")
             pairs = f.op(f"udiv i64 {f.extent(f.sub(f.add(total, pair), 1))}, {pair}")
