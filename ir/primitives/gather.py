@@ -147,15 +147,16 @@ def _eval_sort(x: np.ndarray, axis: int, descending: bool, count: int, order: bo
     if not x.size:
         values = x[(slice(None),) * axis + (slice(count or n),)]
         return (values, np.zeros(values.shape, np.int64)) if order else values
-    lines = np.ascontiguousarray(np.moveaxis(x, axis, -1))
+    last = axis == x.ndim - 1
+    lines = np.ascontiguousarray(x if last else np.moveaxis(x, axis, -1))
     if not order:
         found = _first_values(lines, descending, count or n)
         if found is not None:
-            return np.ascontiguousarray(np.moveaxis(found, -1, axis))
+            return np.ascontiguousarray(found if last else np.moveaxis(found, -1, axis))
     places = _few_first(lines, descending, count) if 0 < count < n and n >= _LONG else None
     if places is None:
         places = _first_in_order(_sort_keys(lines, descending), count or n)
-    results = [np.ascontiguousarray(np.moveaxis(y, -1, axis)) for y in (_at(lines, places), places)]
+    results = [np.ascontiguousarray(y if last else np.moveaxis(y, -1, axis)) for y in (_at(lines, places), places)]
     return tuple(results) if order else results[0]
 
 
