@@ -123,9 +123,9 @@ def box_nms(
         (kinds,) = columns(b, x, id_index, 1)
         valid = both(b, valid, b.ne(kinds, scalar(b, background_id, dtype)))
     least = scalar(b, -math.inf, dtype_of(scores))
-    scores, order = b.sort(b.select(valid, scores, least), axis=1, descending=True)
-    if count < boxes:
-        scores, order = (b.slice(v, start=(0, 0), size=(batch, count)) for v in (scores, order))
+    scores, order = b.sort(
+        b.select(valid, scores, least), axis=1, descending=True, count=count if count is not boxes else 0
+    )
     candidates = b.gt(scores, least)
     if topk >= 0 and not is_at_most(count, topk):  # it is not known which is less
         position = b.iota(shape=(1, count), axis=1, dtype=I64)

@@ -176,16 +176,18 @@ def multi_box_detection(
     if not 0 < nms_threshold <= 1:
         return unsorted
 
+    # Boxes beyond nms_topk are suppressed; MXNet leaves their rows in the order of the anchors.
+    count = nms_topk if nms_topk > 0 and is_at_most(nms_topk, n) else n
     least = scalar(b, -math.inf, dtype)
-    ranked, order = b.sort(b.select(valid, score, least), axis=1, descending=True)
+    ranked, order = b.sort(b.select(valid, score, least), axis=1, descending=True, count=count if count != n else 0)
     y = rows(b, found, order)
-    there = b.gt(ranked, least)
-    candidates = there
-    if nms_topk > 0 and not is_at_most(n, nms_topk):
+    candidates = b.gt(ranked, least)
+    if nms_topk > 0 and not is_at_most(count, nms_topk):  # it is not known which is less
         position = b.iota(shape=(1, n), axis=1, dtype=I64)
-        candidates = both(b, there, b.lt(position, b.constant(nms_topk, I64)))
-        # Boxes beyond nms_topk are suppressed; MXNet leaves their rows in the order of the anchors.
-        y = b.select(b.reshape(candidates, shape=(batch, n, 1)), y, unsorted)
+        candidates = both(b, candidates, b.lt(position, b.constant(nms_topk, I64)))
+    if nms_topk > 0 and not is_at_most(n, nms_topk):
+        left = b.slice(unsorted, start=(0, 0, 0), size=(batch, count, 6))
+        y = b.select(b.reshape(candidates, shape=(batch, count, 1)), y, left)
     kind, _, *boxes = columns(b, y, 0, 6)
     kept = suppressed(
         b,
@@ -199,5 +201,9 @@ def multi_box_detection(
             b.ge(b.div(shared, union), scalar(b, nms_threshold, dtype)),
         ),
     )
-    kind = b.select(kept, kind, scalar(b, -1, dtype))
-    return b.update_slice(y, b.reshape(kind, shape=(batch, n, 1)), start=(0, 0, 0))
+    kind = b.reshape(b.select(kept, kind, scalar(b, -1, dtype)), shape=(batch, count, 1))
+    y = b.update_slice(y, kind, start=(0, 0, 0))
+    if count == n:
+        return y
+    rest = b.update_slice(unsorted, filled(b, -1, (batch, n, 1), dtype), start=(0, 0, 0))
+    return b.update_slice(rest, y, start=(0, 0, 0))
