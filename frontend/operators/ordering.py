@@ -26,6 +26,18 @@ def _line(b: Any, name: str, data: Any, axis: int | None) -> tuple[Any, int]:
     return data, axis % rank
 
 
+def _sorted(b: Any, x: Any, axis: int, descending: bool, count: int = 0, order: bool = True) -> Any:
+    """`b.sort` along any axis. Lines are brought together first: the elements of others would lie between those of a
+    line, each in a line of the cache of its own."""
+    if math.prod(x.shape[axis + 1 :]) == 1:
+        return b.sort(x, axis=axis, descending=descending, count=count, order=order)
+    rank = len(x.shape)
+    perm = (*range(axis), *range(axis + 1, rank), axis)
+    back = (*range(axis), rank - 1, *range(axis, rank - 1))
+    found = b.sort(b.transpose(x, perm=perm), axis=rank - 1, descending=descending, count=count, order=order)
+    return tuple(b.transpose(y, perm=back) for y in found) if order else b.transpose(found, perm=back)
+
+
 @operator(
     "sort",
     attrs={**_AXIS, "is_ascend": boolean(True, doc="whether the least comes first")},
@@ -41,7 +53,7 @@ def sort(b: Any, data: Any, *, axis: int | None, is_ascend: bool) -> Any:
     array([[1., 2., 3.]], dtype=float32)
     """
     x, axis = _line(b, "sort", data, axis)
-    return b.sort(x, axis=axis, descending=not is_ascend, order=False)
+    return _sorted(b, x, axis, not is_ascend, order=False)
 
 
 @operator(
@@ -58,7 +70,7 @@ def argsort(b: Any, data: Any, *, axis: int | None, is_ascend: bool, dtype: DTyp
     array([[1., 2., 0.]], dtype=float32)
     """
     x, axis = _line(b, "argsort", data, axis)
-    return convert(b, b.sort(x, axis=axis, descending=not is_ascend)[1], dtype)
+    return convert(b, _sorted(b, x, axis, not is_ascend)[1], dtype)
 
 
 def _topk_outputs(attrs: Mapping[str, Any]) -> tuple[str, ...]:
@@ -94,10 +106,10 @@ def topk(b: Any, data: Any, *, axis: int | None, k: int, ret_typ: str, is_ascend
     if k > n:
         raise OperatorError(f"k must be smaller than {n}, get k = {k}")
     count = k if k >= 1 else n
-    how = {"axis": axis, "descending": not is_ascend, "count": 0 if count == n else count}
+    wanted = 0 if count == n else count
     if ret_typ == "value":
-        return b.sort(x, **how, order=False)
-    values, positions = b.sort(x, **how)
+        return _sorted(b, x, axis, not is_ascend, wanted, order=False)
+    values, positions = _sorted(b, x, axis, not is_ascend, wanted)
     if ret_typ == "mask":
         # A matrix whose columns are lines.
         lines = math.prod(x.shape[:axis]) * math.prod(x.shape[axis + 1 :])
