@@ -201,6 +201,12 @@ def _kernels(
             kernel.flops, kernel.nbytes, kernel.estimate = (
                 kernel.times * n for n in (kernel.flops, kernel.nbytes, kernel.estimate)
             )
+    for kernel in reversed(kernels):  # what is inside of others comes after them
+        if parts := [k for k in kernels if k.inside == kernel.number]:
+            # By the steps that were taken: a loop may end before its last one.
+            kernel.flops, kernel.nbytes, kernel.estimate = (
+                sum(getattr(k, name) for k in parts) for name in ("flops", "nbytes", "estimate")
+            )
     return kernels, numbers
 
 

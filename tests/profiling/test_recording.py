@@ -195,6 +195,25 @@ def test_loops_have_parts(on_threads):
     assert all(k.layer.startswith("lstm") for k in program.kernels)
 
 
+def test_a_loop_that_ends_early_counts_the_steps_that_it_took():
+    class Halved(gluon.HybridBlock):
+        def hybrid_forward(self, F, x):
+            _, (y,) = F.contrib.while_loop(lambda y: (F.max(y) > 1).reshape(()), lambda y: ([], [y / 2]), [x], 100)
+            return y
+
+    net, x = Halved(), nd.array([[8.0, 6.0, 3.0]])
+    net.hybridize()
+    net(x)
+    with profiler.record() as p:
+        assert net(x).asnumpy().tolist() == [[1.0, 0.75, 0.375]]
+    kernels = p.programs[0].kernels
+    (loop,) = (k for k in kernels if k.kind == "loop")
+    parts = [k for k in kernels if k.inside == loop.number]
+    # Three steps divide three elements; their maximum is asked for four times.
+    assert loop.flops == sum(k.flops for k in parts) == 3 * 3 + 4 * 3
+    assert loop.estimate == sum(k.estimate for k in parts)
+
+
 def test_sizes_of_open_dimensions_have_programs_of_their_own():
     net = nn.Dense(6, in_units=7, prefix="open_")
     net.initialize()
