@@ -115,13 +115,13 @@ _RENAMED: dict[str, Callable[..., Any]] = {
 }
 
 
-def on_values(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
-    """NumPy's function `plain` as one of `mx.np`, called `name`."""
+def on_values(name: str, plain: Callable[..., Any], why: str = "") -> Callable[..., Any]:
+    """NumPy's function `plain` as one of `mx.np`, called `name`. `why`: it cannot be compiled."""
 
     def inwards(x: Any) -> Any:
         if isinstance(x, (list, tuple)):
             return type(x)(map(inwards, x))
-        return _values(x, f"np.{name}()") if hasattr(x, "as_np_ndarray") else x
+        return _values(x, f"np.{name}()", why) if hasattr(x, "as_np_ndarray") else x
 
     def outwards(y: Any) -> Any:
         if isinstance(y, (list, tuple)):
@@ -138,20 +138,22 @@ def on_values(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def _values(x: Any, what: str) -> np.ndarray:
+def _values(x: Any, what: str, why: str = "") -> np.ndarray:
     """The elements; an error if they are unknown."""
     if isinstance(x, Array) and x._symbolic:
         if running.trace is not None:
             running.trace.refuse(
-                f"{what} cannot be compiled: the shape of its result depends on values",
-                "F.np.where(condition, x, 0), which keeps the shape",
+                f"{what} cannot be compiled: {why or 'the shape of its result depends on values'}",
+                "a call outside of the hybridized block"
+                if why
+                else "F.np.where(condition, x, 0), which keeps the shape",
                 for_value=True,
             )
         raise TypeError(f"{what} is about values, which a symbol has not")
     if not hasattr(x, "_array"):
         raise TypeError(f"type {type(x)} not supported")
     if running.trace is not None:
-        return _values(running.trace.capture(x), what)
+        return _values(running.trace.capture(x), what, why)
     return x._array
 
 
@@ -519,7 +521,7 @@ def det(a: Any) -> Any:
     >>> mx.np.linalg.det(mx.np.array([[2, 1], [0, 3]])).asnumpy().tolist()
     6.0
     """
-    return _of_matrices(a, apply("_npi_det", (a,)))
+    return apply("_npi_det", (a,))
 
 
 def slogdet(a: Any) -> Any:
@@ -528,12 +530,7 @@ def slogdet(a: Any) -> Any:
     >>> [y.asnumpy().tolist() for y in mx.np.linalg.slogdet(mx.np.array([[-1, 0], [0, 1]]))]
     [-1.0, 0.0]
     """
-    return tuple(_of_matrices(a, y) for y in apply("_npi_slogdet", (a,)))
-
-
-def _of_matrices(a: Any, y: Any) -> Any:
-    """One number for each matrix; rank 0 for a single matrix."""
-    return y if a.ndim > 2 else apply("_np_reshape", (y,), {"newshape": ()})
+    return tuple(apply("_npi_slogdet", (a,)))
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {

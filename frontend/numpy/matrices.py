@@ -1,8 +1,7 @@
 """`mx.np.linalg`.
 
-Systems of equations and Cholesky factors are compositions of operators: they can be compiled, and have gradients. What
-MXNet leaves to NumPy, and decompositions whose results are only determined up to signs or order, are computed by NumPy
-on values: not in compiled code, and without a gradient.
+What MXNet leaves to NumPy, and eigenvalues of matrices that are not symmetric, are computed by NumPy on values: not in
+compiled code, and without a gradient. All others are operators.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from gluonjit.base import MXNetError
 from gluonjit.numpy.composed import det, norm, on_values, slogdet
 from gluonjit.numpy.dispatch import apply
 
@@ -33,17 +33,7 @@ def solve(a: Any, b: Any) -> Any:
     >>> mx.np.linalg.solve(mx.np.array([[4, 1], [2, 3]]), mx.np.array([1, 2])).asnumpy().round(5)
     array([0.1, 0.6], dtype=float32)
     """
-    a, b = _of_floats(a), _of_floats(b)
-    if a.dtype != b.dtype:
-        a, b = (apply("_npi_cast", (x,), {"dtype": "float64"}) for x in (a, b))
-    vectors = b.ndim == a.ndim - 1
-    b = apply("_npi_expand_dims", (b,), {"axis": -1}) if vectors else b
-    inverse = apply("_npi_inv", (a,))
-    x = apply("_npi_matmul", (inverse, b))
-    # Once more for what is left: the error is then that of a solver, not of an inverse.
-    left = apply("_npi_subtract", (b, apply("_npi_matmul", (a, x))))
-    x = apply("_npi_add", (x, apply("_npi_matmul", (inverse, left))))
-    return apply("_np_squeeze", (x,), {"axis": -1}) if vectors else x
+    return apply("_npi_solve", (a, b))
 
 
 def _of_floats(a: Any) -> Any:
@@ -79,8 +69,58 @@ def tensorsolve(a: Any, b: Any, axes: Any = None) -> Any:
     return apply("_np_reshape", (solve(matrix, b.reshape(-1)),), {"newshape": shape})
 
 
-def _svd(a: np.ndarray) -> Any:
-    return np.linalg.svd(a, full_matrices=False)
+def svd(a: Any) -> Any:
+    """Singular values in descending order, of matrices with at most as many rows as columns: u diag(s) v = a
+
+    >>> u, s, v = mx.np.linalg.svd(mx.np.array([[0, 3], [2, 0]]))
+    >>> u.asnumpy().tolist(), s.asnumpy().tolist(), v.asnumpy().tolist()
+    ([[1.0, 0.0], [0.0, 1.0]], [3.0, 2.0], [[0.0, 1.0], [1.0, 0.0]])
+    """
+    return tuple(apply("_npi_svd", (a,)))
+
+
+def eigh(a: Any, UPLO: str = "L") -> Any:
+    """Eigenvalues of symmetric matrices in ascending order, and eigenvectors, which are columns. No gradient flows
+
+    >>> values, vectors = mx.np.linalg.eigh(mx.np.array([[2, 0], [0, 1]]))
+    >>> values.asnumpy().tolist(), vectors.asnumpy().tolist()
+    ([1.0, 2.0], [[0.0, 1.0], [1.0, 0.0]])
+    """
+    return tuple(apply("_npi_eigh", (a,), {"UPLO": UPLO}))
+
+
+def eigvalsh(a: Any, UPLO: str = "L") -> Any:
+    """Eigenvalues of symmetric matrices, in ascending order. No gradient flows
+
+    >>> mx.np.linalg.eigvalsh(mx.np.array([[2, 0], [0, 1]])).asnumpy()
+    array([1., 2.], dtype=float32)
+    """
+    return apply("_npi_eigvalsh", (a,), {"UPLO": UPLO})
+
+
+def pinv(a: Any, rcond: Any = 1e-15, hermitian: bool = False) -> Any:
+    """Pseudo-inverses, without singular values up to `rcond` times the largest one. No gradient flows
+
+    >>> mx.np.linalg.pinv(mx.np.array([[2], [0]])).asnumpy()
+    array([[0.5, 0. ]], dtype=float32)
+    """
+    if hermitian:
+        raise NotImplementedError("hermitian is not supported yet...")
+    if np.isscalar(rcond):
+        return apply("_npi_pinv_scalar_rcond", (a,), {"rcond": float(rcond)})  # type: ignore[arg-type]
+    return apply("_npi_pinv", (a, rcond))
+
+
+def _real(name: str) -> Callable[..., Any]:
+    """NumPy's function, whose results must be real numbers."""
+
+    def function(a: np.ndarray) -> Any:
+        found = getattr(np.linalg, name)(a)
+        if np.iscomplexobj(found[0]):
+            raise MXNetError(f"{name}: complex eigenvalues are not supported, and this matrix has some")
+        return found
+
+    return function
 
 
 def _lstsq(a: np.ndarray, b: np.ndarray, rcond: Any = "warn") -> Any:
@@ -89,13 +129,13 @@ def _lstsq(a: np.ndarray, b: np.ndarray, rcond: Any = "warn") -> Any:
 
 
 _OF_VALUES: dict[str, Callable[..., Any]] = {
-    "svd": _svd,
+    "eig": _real("eig"),
+    "eigvals": _real("eigvals"),
     "lstsq": _lstsq,
-    **{
-        name: getattr(np.linalg, name)
-        for name in "cond eig eigh eigvals eigvalsh matrix_power matrix_rank multi_dot pinv qr".split()
-    },
+    **{name: getattr(np.linalg, name) for name in "cond matrix_power matrix_rank multi_dot qr".split()},
 }
+
+_NOT_COMPILED = "NumPy computes it, on values"
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "norm": norm,
@@ -103,7 +143,11 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "slogdet": slogdet,
     "cholesky": cholesky,
     "solve": solve,
+    "svd": svd,
+    "eigh": eigh,
+    "eigvalsh": eigvalsh,
+    "pinv": pinv,
     "tensorinv": tensorinv,
     "tensorsolve": tensorsolve,
-    **{name: on_values(f"linalg.{name}", function) for name, function in _OF_VALUES.items()},
+    **{name: on_values(f"linalg.{name}", function, _NOT_COMPILED) for name, function in _OF_VALUES.items()},
 }

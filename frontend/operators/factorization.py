@@ -163,7 +163,11 @@ def lu(b: Any, a: Any) -> tuple[Any, Any, Any]:
 
 def inverse(b: Any, a: Any) -> Any:
     packed, order, _ = lu(b, a)
-    y = solve_lower(b, packed, rows(b, identity(b, a, a.shape[1]), order), unit=True)
+    return inverse_of_lu(b, packed, order)
+
+
+def inverse_of_lu(b: Any, packed: Any, order: Any) -> Any:
+    y = solve_lower(b, packed, rows(b, identity(b, packed, packed.shape[1]), order), unit=True)
     return solve(b, packed, y, lower=False)
 
 

@@ -1,7 +1,7 @@
 """The `linalg` operators that factorize, solve and pack; products are in `linear_algebra`.
 
 The last two axes are the matrices, and the axes before them the batch. A matrix that cannot be factorized (singular,
-not positive definite) gives NaN or infinity where MXNet raises a LAPACK error: compiled code does not check values.
+not positive definite) is an error, as in LAPACK. NaN is none.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.ir.types import I32, dtype_of
+from gluonjit.ir.primitives.host_call import ERRORS
+from gluonjit.ir.types import I32, I64, dtype_of
 from gluonjit.operators import factorization, linalg_gradients
 from gluonjit.operators.attributes import boolean, integer, number
 from gluonjit.operators.creation import diagonal, filled
@@ -23,14 +24,41 @@ from gluonjit.operators.support import check_table, require_numeric, scalar, sha
 _LOWER = boolean(True, doc="whether the lower triangle is read, or else the upper one")
 
 
-def _batched(b: Any, x: Any) -> Any:
+def batched(b: Any, x: Any) -> Any:
     """(batch, m, n)"""
     return b.reshape(x, shape=(math.prod(x.shape[:-2]), *x.shape[-2:]))
 
 
-def _like(b: Any, y: Any, x: Any, last: int = 2) -> Any:
+def like(b: Any, y: Any, x: Any, last: int = 2) -> Any:
     """Reshapes `y` to the batch axes of `x` followed by the `last` axes of `y`; to (1,) if there are no axes at all."""
     return b.reshape(y, shape=(*x.shape[:-2], *y.shape[len(y.shape) - last :]) or (1,))
+
+
+def require(b: Any, holds: Any, error: str) -> None:
+    """The error of this name in `ERRORS` unless all of these bools are true."""
+    wrong = b.cast(getattr(b, "not")(b.reduce(holds, op="all", axes=tuple(range(len(holds.shape))))), dtype=I64)
+    b.check_index(b.reshape(wrong, shape=(1, 1)), sizes=(1,), negative=False, error=error)
+
+
+def require_pivots(b: Any, packed: Any, error: str) -> None:
+    """The error if a pivot of the `lu` is 0."""
+    pivots = diagonal(b, packed, 0)
+    require(b, b.ne(pivots, scalar(b, 0, dtype_of(pivots))), error)
+
+
+def _error(message: str) -> Any:
+    return lambda *_: OperatorError(message)
+
+
+ERRORS["inverse"] = _error("inverse: the input matrix is non-convertible: it is singular")
+ERRORS["solve"] = _error("solve: the factor U is exactly singular, so the solution could not be computed")
+ERRORS["potrf"] = _error(
+    "potrf failed. This may happen when the input matrix is either not symmetric or not positive definite"
+)
+ERRORS["potri"] = _error(
+    "potri failed. This may happen when the input matrix is not a Cholesky factorization obtained by a prior call of "
+    "the potrf-operator"
+)
 
 
 @operator(
@@ -48,11 +76,19 @@ def potrf(b: Any, A: Any, *, lower: bool) -> Any:
            [1., 2.]], dtype=float32)
     """
     matrices("linalg_potrf", A, square=True)
-    a = _batched(b, A)
+    a = batched(b, A)
     if not lower:
         a = factorization.transposed(b, a)
     y = factorization.cholesky(b, a)
-    return _like(b, y if lower else factorization.transposed(b, y), A)
+    # A pivot that is not positive gives NaN; so does NaN in the triangle, which is no error.
+    n, own = a.shape[1], dtype_of(a)
+    below = b.ge(b.iota(shape=(1, n, 1), axis=1, dtype=I64), b.iota(shape=(1, 1, n), axis=2, dtype=I64))
+    none = b.mul(b.select(below, a, scalar(b, 0, own)), scalar(b, 0, own))
+    finite = b.eq(b.reduce(none, op="sum", axes=(1, 2)), scalar(b, 0, own))
+    pivots = diagonal(b, y, 0)
+    failed = b.reduce(b.ne(pivots, pivots), op="any", axes=(1,))
+    require(b, getattr(b, "not")(getattr(b, "and")(failed, finite)), "potrf")
+    return like(b, y if lower else factorization.transposed(b, y), A)
 
 
 @operator(
@@ -70,9 +106,10 @@ def potri(b: Any, A: Any, *, lower: bool) -> Any:
            [0.  , 1.  ]], dtype=float32)
     """
     matrices("linalg_potri", A, square=True)
-    a = _batched(b, A)
+    a = batched(b, A)
+    require_pivots(b, a, "potri")
     inverse = factorization.solve(b, a, factorization.identity(b, a, a.shape[1]), lower)
-    return _like(b, factorization.product(b, inverse, inverse, lower, not lower), A)
+    return like(b, factorization.product(b, inverse, inverse, lower, not lower), A)
 
 
 @operator(
@@ -101,11 +138,11 @@ def trsm(b: Any, A: Any, B: Any, *, transpose: bool, rightside: bool, lower: boo
         raise OperatorError(
             f"Incompatible matrix dimensions for multiplication: {shape_text(A.shape)} and {shape_text(B.shape)}"
         )
-    a, x = _batched(b, A), scaled(b, _batched(b, B), alpha)
+    a, x = batched(b, A), scaled(b, batched(b, B), alpha)
     if rightside:  # X A = B is Aᵀ Xᵀ = Bᵀ
         y = factorization.solve(b, a, factorization.transposed(b, x), lower, not transpose)
-        return _like(b, factorization.transposed(b, y), B)
-    return _like(b, factorization.solve(b, a, x, lower, transpose), B)
+        return like(b, factorization.transposed(b, y), B)
+    return like(b, factorization.solve(b, a, x, lower, transpose), B)
 
 
 # Determinants and inverses
@@ -128,8 +165,8 @@ def det(b: Any, A: Any) -> Any:
     array([6.], dtype=float32)
     """
     matrices("linalg_det", A, square=True)
-    packed, _, sign = factorization.lu(b, _batched(b, A))
-    return _like(b, b.mul(b.reduce(diagonal(b, packed, 0), op="prod", axes=(1,)), sign), A, 0)
+    packed, _, sign = factorization.lu(b, batched(b, A))
+    return like(b, b.mul(b.reduce(diagonal(b, packed, 0), op="prod", axes=(1,)), sign), A, 0)
 
 
 @operator(
@@ -150,10 +187,10 @@ def slogdet(b: Any, A: Any) -> Any:
     (array([-1.], dtype=float32), array([0.], dtype=float32))
     """
     matrices("linalg_slogdet", A, square=True)
-    packed, _, sign = factorization.lu(b, _batched(b, A))
+    packed, _, sign = factorization.lu(b, batched(b, A))
     pivots = diagonal(b, packed, 0)
     sign = b.mul(sign, b.reduce(b.sign(pivots), op="prod", axes=(1,)))
-    return _like(b, sign, A, 0), _like(b, b.reduce(b.log(b.abs(pivots)), op="sum", axes=(1,)), A, 0)
+    return like(b, sign, A, 0), like(b, b.reduce(b.log(b.abs(pivots)), op="sum", axes=(1,)), A, 0)
 
 
 @operator(
@@ -164,12 +201,16 @@ def inverse(b: Any, A: Any) -> Any:
 
     Shapes: A (…, n, n) -> the same
 
+    MXNetError if one is singular.
+
     >>> mx.nd.linalg.inverse(mx.nd.array([[2, 0], [0, 4]])).asnumpy()
     array([[0.5 , 0.  ],
            [0.  , 0.25]], dtype=float32)
     """
     matrices("linalg_inverse", A, square=True)
-    return _like(b, factorization.inverse(b, _batched(b, A)), A)
+    packed, order, _ = factorization.lu(b, batched(b, A))
+    require_pivots(b, packed, "inverse")
+    return like(b, factorization.inverse_of_lu(b, packed, order), A)
 
 
 # Orthogonal factors
@@ -196,8 +237,8 @@ def gelqf(b: Any, A: Any) -> Any:
         raise OperatorError(
             f"Input A shape wrong: Last dimension must be >= than second to last, got {shape_text(A.shape)}"
         )
-    factor, q = factorization.lq(b, _batched(b, A))
-    return _like(b, q, A), _like(b, factor, A)
+    factor, q = factorization.lq(b, batched(b, A))
+    return like(b, q, A), like(b, factor, A)
 
 
 @operator(
@@ -220,8 +261,8 @@ def syevd(b: Any, A: Any) -> Any:
            [1., 0.]], dtype=float32), array([1., 2.], dtype=float32))
     """
     matrices("linalg_syevd", A, square=True)
-    values, vectors = symmetric_eigen(b, _batched(b, A))
-    return _like(b, vectors, A), _like(b, values, A, 1)
+    values, vectors = symmetric_eigen(b, batched(b, A))
+    return like(b, vectors, A), like(b, values, A, 1)
 
 
 # Triangles as vectors

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gluonjit.ir.types import I64, dtype_of
+from gluonjit.ir.types import F64, I64, dtype_of
 from gluonjit.operators import factorization
-from gluonjit.operators.factorization import identity, product, solve, transposed
+from gluonjit.operators.factorization import identity, product, rows, solve, solve_lower, transposed
 from gluonjit.operators.support import scalar
 
 Gradients = tuple[Any, ...]
@@ -119,4 +119,46 @@ def syevd(b: Any, g: Any, y: Any, x: Any) -> Gradients:
     row, column = _order(b, n)
     inner = b.select(b.eq(row, column), b.reshape(by_values, shape=(batch, n, 1)), b.select(same, zero, mixed))
     d = product(b, product(b, vectors, _symmetric(b, inner), transpose_x=True), vectors)
+    return (b.reshape(d, shape=tuple(x[0].shape)),)
+
+
+def solve_system(b: Any, g: Any, y: Any, x: Any) -> Gradients:
+    own = dtype_of(y[0])
+    a = _batched(b, b.cast(x[0], dtype=own))
+    columns = (*a.shape[:2], math.prod(x[1].shape) // max(math.prod(a.shape[:2]), 1))
+    solution, g = (b.reshape(v[0], shape=columns) for v in (y, g))
+    packed, order, _ = factorization.lu(b, transposed(b, a))
+    by_right = solve_lower(b, packed, rows(b, g, order), unit=True)
+    by_right = solve(b, packed, by_right, lower=False)
+    d = b.neg(product(b, by_right, solution, transpose_y=True))
+    found = zip((d, by_right), x)
+    return tuple(b.cast(b.reshape(v, shape=tuple(of.shape)), dtype=dtype_of(of)) for v, of in found)
+
+
+def svd(b: Any, g: Any, y: Any, x: Any) -> Gradients:
+    """As in MXNet, differences of singular values and the values themselves count as `least` at least."""
+    (u, v), (by_u, by_v) = ([_batched(b, part[k]) for k in (0, 2)] for part in (y, g))
+    batch, m, n = v.shape
+    values, by_values = (b.reshape(part[1], shape=(batch, m)) for part in (y, g))
+    dtype = dtype_of(u)
+    least = scalar(b, 1e-100 if dtype is F64 else 1e-30, dtype)
+    rows_, columns = b.reshape(values, shape=(batch, m, 1)), b.reshape(values, shape=(batch, 1, m))
+    row, column = _order(b, m)
+    one, zero = scalar(b, 1, dtype), scalar(b, 0, dtype)
+    gap = b.mul(b.maximum(b.abs(b.sub(rows_, columns)), least), b.maximum(b.add(rows_, columns), least))
+    gap = b.select(b.lt(row, column), b.neg(gap), gap)
+    weight = b.select(b.eq(row, column), zero, b.div(one, b.select(b.eq(row, column), one, gap)))
+
+    def turning(x: Any) -> Any:
+        return b.mul(weight, b.sub(x, transposed(b, x)))
+
+    inverse = b.div(one, b.maximum(rows_, least))
+    across = product(b, v, by_v, transpose_y=True)
+    inner = b.add(
+        b.mul(turning(product(b, u, by_u, transpose_x=True)), columns),
+        b.mul(turning(across), rows_),
+    )
+    inner = b.add(inner, b.select(b.eq(row, column), b.reshape(by_values, shape=(batch, m, 1)), zero))
+    rest = b.mul(b.sub(by_v, product(b, transposed(b, across), v)), inverse)
+    d = product(b, u, b.add(product(b, inner, v), rest))
     return (b.reshape(d, shape=tuple(x[0].shape)),)

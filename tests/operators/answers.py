@@ -33,8 +33,9 @@ from .samples import Case
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 
-RAISING = {"gather_nd", "take", "_scatter_set_nd"}
-"""Operators whose code calls Python for an error, when an index is out of bounds, and for nothing else."""
+RAISING = {"gather_nd", "take", "_scatter_set_nd", "_linalg_inverse", "_linalg_potrf", "_linalg_potri", "_npi_solve"}
+"""Operators whose code calls Python for an error, when an index is out of bounds or a matrix singular, and for nothing
+else."""
 
 CALLING = RAISING | {"Custom"}
 """Operators whose code may call Python."""

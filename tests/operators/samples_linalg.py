@@ -44,11 +44,6 @@ def cholesky_of_blocks(rng):
     return [positive(rng, n=40) + 20 * np.eye(40, dtype="float32")], {}
 
 
-@sample("_linalg_potrf", oracle=False)  # MXNet raises
-def cholesky_of_none(rng):
-    return [-positive(rng)], {}
-
-
 @sample("_linalg_potri")
 def inverse_of_product(rng):
     return [factor(rng, 2, n=3)], {}
@@ -86,7 +81,7 @@ def solve_blocks(rng):
     return [well_conditioned(rng, n=70), floats(rng, 70, 2)], {"lower": bool(rng.randint(2))}
 
 
-SQUARE = ["_linalg_det", "_linalg_slogdet"]
+SQUARE = ["_linalg_det", "_linalg_slogdet", "_npi_det", "_npi_slogdet"]
 
 
 @sample(*SQUARE, "_linalg_inverse")
@@ -114,16 +109,11 @@ def singular(rng):
     return [np.array([[[1, 2], [2, 4]], [[0, 0], [0, 0]]], "float32")], {}
 
 
-@sample("_linalg_det")  # MXNet's sign of NaN is 0
+@sample("_linalg_det", "_npi_det")  # MXNet's sign of NaN is 0
 def nan_among_them(rng):
     a = well_conditioned(rng, 2, n=2)
     a[1, 0, 0] = np.nan
     return [a], {}
-
-
-@sample("_linalg_inverse", oracle=False)  # MXNet raises
-def singular_inverse(rng):
-    return [np.array([[1, 2], [2, 4]], "float32")], {}
 
 
 @sample("_linalg_gelqf")
@@ -169,6 +159,99 @@ def eigen_of_two(rng):
     return [np.array([[2, 1], [1, 2]], "float64")], {}
 
 
+@sample("_npi_eigh", "_npi_eigvalsh")
+def eigen_of_a_triangle(rng):
+    return [floats(rng, 2, 4, 4)], {"UPLO": "LU"[rng.randint(2)]}
+
+
+@sample("_npi_eigh", "_npi_eigvalsh")
+def eigen_of_three(rng):
+    return [floats(rng, 3, 3, dtype="float64")], {"UPLO": "U"}
+
+
+@sample("_npi_eigh", "_npi_eigvalsh")
+def eigen_of_known(rng):
+    return [np.array([[2, 1, 0], [1, 2, 0], [0, 0, 7]], "float32")], {}
+
+
+@sample("_npi_eigh", "_npi_eigvalsh")
+def eigen_of_five(rng):
+    return [floats(rng, 1, 5, 5)], {}
+
+
+PSEUDO = ["_npi_svd", "_npi_pinv_scalar_rcond"]
+
+
+@sample(*PSEUDO)
+def wide(rng):
+    return [floats(rng, 2, 3, 5)], {}
+
+
+@sample(*PSEUDO)
+def wide_square(rng):
+    return [floats(rng, 4, 4, dtype="float64")], {}
+
+
+@sample(*PSEUDO)
+def one_row(rng):
+    return [floats(rng, 1, 3)], {}
+
+
+@sample(*PSEUDO)
+def wide_batches(rng):
+    return [floats(rng, 2, 1, 5, 6, dtype="float64")], {}
+
+
+@sample("_npi_svd")
+def of_orthogonal_rows(rng):
+    return [np.array([[0, 3, 0, 4], [2, 0, 0, 0], [0, 1, 0, -0.75]], "float32")], {}
+
+
+@sample("_npi_svd", "_npi_pinv_scalar_rcond", oracle=False)  # what MXNet gives are rounding errors
+def of_rank_1(rng):
+    return [np.array([[1, 2, 3], [2, 4, 6]], "float32")], {}
+
+
+@sample("_npi_pinv_scalar_rcond")
+def tall(rng):
+    return [floats(rng, 2, 5, 3)], {"rcond": 0.3}
+
+
+@sample("_npi_pinv")
+def with_number(rng):
+    return [floats(rng, 2, 3, 4), np.array(0.5, "float32")], {}
+
+
+@sample("_npi_pinv")
+def with_limits(rng):
+    return [floats(rng, 2, 4, 3, dtype="float64"), np.array([0.1, 0.6], "float64")], {}
+
+
+@sample("_npi_pinv")
+def with_limit_of_one(rng):
+    return [floats(rng, 3, 3), np.array(1e-6, "float32")], {}
+
+
+@sample("_npi_solve")
+def equations(rng):
+    return [well_conditioned(rng, 2), floats(rng, 2, 4, 3)], {}
+
+
+@sample("_npi_solve")
+def one_equation(rng):
+    return [np.roll(well_conditioned(rng, n=3, dtype="float64"), 1, -1), floats(rng, 3, dtype="float64")], {}
+
+
+@sample("_npi_solve")
+def equations_of_vectors(rng):
+    return [well_conditioned(rng, 2, n=3), floats(rng, 2, 3)], {}
+
+
+@sample("_npi_solve")
+def equations_of_blocks(rng):
+    return [well_conditioned(rng, n=36), floats(rng, 36, 2)], {}
+
+
 @sample("_linalg_extracttrian")
 def pack(rng):
     return [floats(rng, 2, 4, 4)], {"offset": int(rng.randint(-3, 4)), "lower": bool(rng.randint(2))}
@@ -200,5 +283,6 @@ def unpack_upper(rng):
 
 
 @sample("_linalg_potrf", "_linalg_potri", "_linalg_inverse", "_linalg_gelqf", "_linalg_syevd", *SQUARE, oracle=False)
+@sample("_npi_eigh", "_npi_eigvalsh", *PSEUDO, oracle=False)
 def nothing(rng):
     return [np.zeros((2, 0, 0), "float32")], {}

@@ -69,7 +69,8 @@ DIFFERENT = {
     "`image.random_brightness`": "_image_random_brightness _image_random_contrast _image_random_hue "
     "_image_random_flip_left_right _image_random_flip_top_bottom",
     "of a matrix that is singular": "_linalg_gelqf/ties _linalg_inverse/infinite _linalg_potrf/nan "
-    "_linalg_potri/infinite _linalg_slogdet/nan _linalg_slogdet/infinite _linalg_trsm/infinite",
+    "_linalg_potri/infinite _linalg_slogdet/nan _linalg_slogdet/infinite _linalg_trsm/infinite "
+    "_npi_slogdet/nan _npi_slogdet/infinite _npi_solve/nan _npi_solve/infinite",
     "`np.var`, `np.std`, `np.matmul`, `np.average`, `np.arctan2`, `np.where`": "_npi_std _npi_var _npi_matmul "
     "_npi_average/1 _npi_rarctan2_scalar _npi_where_lscalar",
     "`gather_nd` of negative indices": "gather_nd/0 gather_nd/nan gather_nd/infinite gather_nd/ties",

@@ -32,7 +32,8 @@ DIFFERENT = {
         "LAMB in mixed precision": "_multi_mp_lamb_update",
         "NaN or infinity as index": "one_hot _unravel_index",
         "float → `int8`": "_contrib_quantize _contrib_quantize_v2 _contrib_quantized_concat",
-        "`linalg_potrf`": "_linalg_gelqf _linalg_inverse _linalg_potrf _linalg_potri _linalg_slogdet",
+        "`linalg_potrf`": "_linalg_gelqf _linalg_inverse _linalg_potrf _linalg_potri _linalg_slogdet "
+        "_npi_eigh _npi_eigvalsh _npi_pinv _npi_pinv_scalar_rcond _npi_slogdet _npi_solve _npi_svd",
         "`image.random_saturation`": "_image_random_saturation",
         "random operators": "_sample_generalized_negative_binomial _sample_poisson",
     },
@@ -42,7 +43,8 @@ DIFFERENT = {
         "sums with infinities": "norm _npi_average _npi_norm",
         "LAMB in mixed precision": "_multi_mp_lamb_update",
         "NaN or infinity as index": "_contrib_SparseEmbedding _ravel_multi_index _unravel_index",
-        "`linalg_potrf`": "_linalg_gelqf _linalg_inverse _linalg_potrf _linalg_potri _linalg_slogdet",
+        "`linalg_potrf`": "_linalg_gelqf _linalg_inverse _linalg_potrf _linalg_potri _linalg_slogdet "
+        "_npi_eigh _npi_eigvalsh _npi_pinv _npi_pinv_scalar_rcond _npi_slogdet _npi_solve _npi_svd",
         "`image.random_saturation`": "_image_random_saturation",
         "random operators": "_image_random_flip_left_right _image_random_flip_top_bottom "
         "_sample_generalized_negative_binomial _sample_multinomial _sample_poisson",
