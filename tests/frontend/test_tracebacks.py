@@ -1,12 +1,15 @@
 """What is printed when an exception ends a program: the user's lines, not the hundred of this package between them."""
 
 import sys
+import traceback
+from types import SimpleNamespace
 
 import pytest
 
 import gluonjit as mx
 from gluonjit import _tracebacks as tracebacks
 from gluonjit.gluon import nn
+from gluonjit.ir.text import parse_graph
 
 
 @pytest.fixture
@@ -64,6 +67,38 @@ def test_what_raised_it_is_shortened_too(printed):
 
     text = printed(fail)
     assert "direct cause" in text and "cached_call.py" not in text
+
+
+def test_what_raised_it_inside_of_the_package_has_no_frames(printed):
+    """The user's frames are those of the exception that came of it."""
+    text = printed(lambda: parse_graph("graph @g(%x: f32[2]) {\n  %y = epx(%x)\n  return %y\n}"))
+    assert "During handling" in text and "did you mean" in text and "parser.py" not in text
+
+
+def test_ipython_shows_the_users_lines(monkeypatch, capsys):
+    """It does not use `sys.excepthook`; of a shell, only what is used here is imitated."""
+
+    class Shell:
+        custom_exceptions = ()
+        InteractiveTB = SimpleNamespace()
+
+        def set_custom_exc(self, kinds, handler):
+            self.handler = handler
+
+        def showtraceback(self, error, tb_offset):
+            print("".join(traceback.format_exception(*error)), tb_offset)
+
+    shell = Shell()
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+    monkeypatch.setattr(sys, "last_traceback", None, raising=False)
+    tracebacks.install()
+    with pytest.raises(mx.MXNetError) as caught:
+        hybridized()
+    shell.handler(shell, caught.type, caught.value, caught.tb, tb_offset=1)
+    text = capsys.readouterr().out
+    assert "return F.reshape(x, shape=(7, 7))" in text and "cached_call.py" not in text
+    assert shell.InteractiveTB.tb is caught.value.__traceback__ is caught.tb  # for %debug
 
 
 def test_a_fault_of_the_package_keeps_its_frames(printed, monkeypatch):

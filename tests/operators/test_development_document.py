@@ -8,7 +8,7 @@ import pytest
 from gluonjit.operators.registry import OPERATORS
 from gluonjit.runtime.compiler import compile_graph
 
-from . import samples, test_documentation, test_registry
+from . import samples, samples_elementwise, test_documentation, test_registry
 from .answers import Program, graph_of
 from .running import run_case
 
@@ -22,6 +22,7 @@ def operator(root):
     samples.operators()  # all families are loaded now
     try:
         exec(compile(code, "docs/development.md", "exec"), module.__dict__)
+        assert not set(re.findall(r"^def (\w+)", tests, re.M)) & set(vars(samples_elementwise))  # ruff refuses that
         exec(compile(tests, "docs/development.md", "exec"), {**vars(samples), "__name__": "samples_elementwise"})
         yield "scaled_relu"
     finally:
