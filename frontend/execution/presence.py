@@ -144,7 +144,8 @@ def late_ops(graph: Graph) -> list[int]:
 
 def _states_behind_constants(graph: Graph) -> list[Op]:
     """The ops whose states change when their gradient is computed, if there are others that stop gradients."""
-    late = [op for op in graph.ops if op in _late(graph)]
+    found = set(_late(graph))
+    late = [op for op in graph.ops if op in found]
     return late if late and any(map(_is_constant, graph.ops)) else []
 
 
