@@ -25,9 +25,9 @@ def number_text(number: float) -> str:
     return f"{number:.3f}".rstrip("0").rstrip(".") if abs(number) < 1 else f"{number:.3g}"
 
 
-def count_text(number: float) -> str:
-    """Of operations: with a unit, as in `1.82 G`."""
-    for unit, size in (("T", 10**12), ("G", 10**9), ("M", 10**6), ("k", 10**3)):
+def count_text(number: float, unit: str = "") -> str:
+    """Of operations, or of bytes each second, where thousands are no powers of two: `1.82 GFLOP/s`, `1.82 G`."""
+    for prefix, size in (("T", 10**12), ("G", 10**9), ("M", 10**6), ("k", 10**3)):
         if number >= size:
-            return f"{number / size:.2f} {unit}"
-    return f"{number:.0f}"
+            return f"{number / size:.2f} {prefix}{unit}"
+    return f"{number:.0f} {unit}".rstrip()

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 
 from gluonjit.files.array_names import shown
-from gluonjit.ir.quantities import bytes_text, number_text, seconds_text
+from gluonjit.ir.quantities import bytes_text, count_text, number_text, seconds_text
 from gluonjit.profiling.advice import advice
 from gluonjit.profiling.measured import Kernel, Lap, Layer, Profile, Program
 
@@ -101,9 +101,9 @@ def _program(p: Program, profile: Profile, top: int, kernels: bool) -> str:
         f"{seconds_text(p.percentile(0.99))}); {number_text(1 / p.seconds)} per second",
         f"  of that in kernels {seconds_text(p.kernel_seconds)}, waiting for other threads "
         f"{seconds_text(p.wait_seconds)}, on the way in and out {seconds_text(way)}",
-        f"  {flops / 1e9:.3g} GFLOP at {flops / p.seconds / 1e9:.3g} GFLOP/s "
-        f"(this machine reaches {peak[0] / 1e9:.0f}), "
-        f"operands and results at {nbytes / p.seconds / 1e9:.3g} GB/s (memory: {peak[1] / 1e9:.0f})",
+        f"  {count_text(flops, 'FLOP')} at {count_text(flops / p.seconds, 'FLOP/s')} (this machine reaches "
+        f"{count_text(peak[0], 'FLOP/s')}), operands and results at {count_text(nbytes / p.seconds, 'B/s')} (memory: "
+        f"{count_text(peak[1], 'B/s')})",
         "",
     ]
     things: list[Kernel] | list[Layer] = sorted(p.outer, key=lambda k: -k.share) if kernels else p.layers

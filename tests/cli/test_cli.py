@@ -188,6 +188,15 @@ def test_bench_times_both_modes(run):
     assert "imperative" in out and "hybridized" in out
 
 
+def test_bench_times_steps_of_training(run):
+    words = ("--input", "2x5", "--rounds", "1", "--seconds", "0.001", "--train")
+    status, out, err = run("bench", "model.py:net", *words)
+    first, _, imperative, hybridized = out.splitlines()
+    assert (status, err) == (0, "") and first.startswith("first hybridized step")
+    assert imperative.startswith("imperative") and hybridized.startswith("hybridized")
+    assert "without --train" in run("bench", "model.py:net", "--against", "model.py:net", *words)[2]
+
+
 def test_reports(run):
     assert "Convolution" in run("ops")[1]
     assert "num_filter : int, required" in run("ops", "Convolution")[1]
@@ -417,6 +426,12 @@ def test_the_inputs_of_a_graph(run, tmp_path):
     [
         (("dump", "model.py:net", "--input", "2x5", "--stage", "optimised"), "did you mean 'optimized'?"),
         (("dumb", "model.py:net"), "did you mean 'dump'?"),
+        (
+            ("dump", "model.py:net", "--staeg=llvm"),
+            "dump: error: unrecognized arguments: --staeg=llvm; did you mean '--stage'",
+        ),
+        (("ops", "--mising"), "did you mean '--missing'?"),
+        (("run", "model.py:net", "net.params", "more"), "unrecognized arguments: more\n"),
         (("bench", "model.py:net", "--input", "2x5", "--rounds", "0"), "'0': give a number that is at least 1"),
         (("bench", "model.py:net", "--input", "2x5", "--seconds", "nan"), "'nan': give a number that is at least 0"),
         (("run", "model.py:net", "--input", "2x5", "--seed", "-1"), "'-1': give a number that is at least 0"),
@@ -490,7 +505,7 @@ def test_build_makes_a_library_and_a_program_that_checks_it(tmp_path, capsys):
 def test_layers_of_a_model(run):
     status, out, _ = run("dump", "model.py:net", "--input", "2x5")
     lines = [line.split() for line in out.splitlines()]
-    assert status == 0 and lines[0] == ["ops", "kernels", "MFLOP", "MB", "layer"]
+    assert status == 0 and lines[0] == ["ops", "kernels", "FLOPs", "bytes", "layer"]
     assert [(line[-1], line[0]) for line in lines[1:-1]] == [
         ("net/dense0", "1"),
         ("net/dense0/act", "1"),

@@ -1,6 +1,7 @@
 """Commands on models in files: `inspect`, `run`, `bench`, `convert`, `dump`, as a user types them."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -219,6 +220,16 @@ def test_dump_of_a_gradient(run, stage):
 def test_bench(run):
     status, out, _ = run("bench", *FILES, "--input", "data=1x3x8x8", "--rounds", "1", "--seconds", "0.001")
     assert status == 0 and "imperative" in out and "hybridized" in out
+    graph, params = FILES  # words may stand behind options
+    words = ("bench", graph, "--input", "data=1x3x8x8", "--train", params, "--rounds", "1", "--seconds", "0.001")
+    status, out, err = run(*words)
+    assert (status, err) == (0, "") and "hybridized" in out and "imperative" not in out
+
+
+def test_inspect_into_a_file(run):
+    out = run("inspect", *FILES)[1]
+    assert run("inspect", *FILES, "-o", "net.txt")[:2] == (0, "") and Path("net.txt").read_text() == out
+    assert run("inspect", "none.params", "-o", "none.txt")[0] == 1 and not Path("none.txt").exists()
 
 
 def test_convert(run, expected):

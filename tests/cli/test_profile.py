@@ -32,8 +32,10 @@ def test_a_table_names_layers_and_lines(run, more):
     assert "memory: parameters" in text and "tracing" in text
 
 
-def test_json_has_all_of_it(run):
-    (program,) = json.loads(run(*LENET, "--json"))["programs"]
+def test_json_has_all_of_it(run, tmp_path):
+    path = tmp_path / "lenet.json"
+    assert run(*LENET, "--json", "-o", str(path)) == ""
+    (program,) = json.loads(path.read_text())["programs"]
     assert [k["number"] for k in program["kernels"]] == list(range(len(program["kernels"])))
     assert all(k["layer"] for k in program["kernels"])
     shares = sum(k["share"] for k in program["kernels"] if k["inside"] is None)

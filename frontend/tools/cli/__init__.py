@@ -77,6 +77,35 @@ class _Parser(argparse.ArgumentParser):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(formatter_class=_Help, **kwargs)
+        self._mixing = False
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Words of the command may stand between its options, and behind them. Ends with a suggestion if there is an
+        option that it does not have."""
+        if self._mixing:
+            return super().parse_known_args(args, namespace)
+        self._mixing = True
+        try:
+            if self._may_mix():
+                found, unknown = self.parse_known_intermixed_args(args, namespace)
+            else:
+                found, unknown = super().parse_known_args(args, namespace)
+        finally:
+            self._mixing = False
+        if unknown:
+            options = [word for action in self._actions for word in action.option_strings]
+            near = did_you_mean(unknown[0].partition("=")[0], options) if unknown[0].startswith("-") else ""
+            suggestion = near if "did you mean" in near else ""
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{suggestion}")
+        return found, []
+
+    def _may_mix(self) -> bool:
+        """Whether argparse can: not if a word excludes options, nor if all that follows a word belongs to it."""
+        exclusive = [action for group in self._mutually_exclusive_groups for action in group._group_actions]
+        return not any(
+            action in exclusive or action.nargs in (argparse.PARSER, argparse.REMAINDER)
+            for action in self._get_positional_actions()
+        )
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         try:

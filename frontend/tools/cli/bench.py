@@ -10,10 +10,11 @@ from typing import Any
 
 from gluonjit.files.array_names import shown
 from gluonjit.ir.quantities import seconds_text
+from gluonjit.ir.types import IRError
 from gluonjit.language import rng
 from gluonjit.tools.cli.inputs import add_threads, at_least, on_threads
 from gluonjit.tools.cli.loading import load_python
-from gluonjit.tools.cli.models import add_model, calling, load_model
+from gluonjit.tools.cli.models import add_model, add_train, calling, load_model, training_step
 
 
 def add_commands(commands: Any) -> None:
@@ -21,11 +22,14 @@ def add_commands(commands: Any) -> None:
         "bench",
         help="time a model, imperative and hybridized",
         description="Times calls of a model from Python, imperative (operator by operator) and hybridized, alternating "
-        "in one run: the median of the rounds, the best, and the median ratio to the first line.",
+        "in one run: the median of the rounds, the best, and the median ratio to the first line. Of a graph from a "
+        "file, --train times hybridized steps alone.",
         epilog="examples:\n  gluonjit bench examples/mlp.py:net --input 1x512 --against examples/mlp.py:in_numpy\n"
+        "  gluonjit bench examples/lenet.py:net --input 16x1x28x28 --train\n"
         "  gluonjit bench examples/fire-symbol.json examples/fire-0000.params --input data=1x3x224x224",
     )
     add_model(p)
+    add_train(p)
     p.add_argument(
         "--against",
         metavar="FILE.py:NAME",
@@ -47,9 +51,11 @@ def _run(arguments: argparse.Namespace) -> None:
 
 
 def _bench(arguments: argparse.Namespace) -> None:
+    if arguments.against and arguments.train:
+        raise IRError("--against: its function computes on ndarrays, so it is timed without --train")
     block, inputs = load_model(arguments)
     with calling(arguments.model, inputs):
-        contenders: dict[str, Callable[[], Any]] = {"imperative": _imperative(block, inputs)}
+        contenders: dict[str, Callable[[], Any]] = _imperative(block, inputs, arguments.train)
     if arguments.against:
         with calling(arguments.against, inputs):
             other = load_python(arguments.against)(block)
@@ -59,10 +65,10 @@ def _bench(arguments: argparse.Namespace) -> None:
     compiled, _ = load_model(arguments)
     start = time.perf_counter()
     compiled.hybridize(tune=arguments.tune, dynamic=arguments.dynamic)
+    contenders["hybridized"] = training_step(compiled, inputs) if arguments.train else lambda: compiled(*inputs)
     with calling(arguments.model, inputs):
-        compiled(*inputs)
+        contenders["hybridized"]()
     first = time.perf_counter() - start
-    contenders["hybridized"] = lambda: compiled(*inputs)
 
     if arguments.explain:
         from gluonjit.execution.cached_call import trace_call
@@ -72,8 +78,8 @@ def _bench(arguments: argparse.Namespace) -> None:
         with predict_mode():
             print(render(trace_call(compiled, inputs, arguments.dynamic), "explain"))
     times = measure(contenders, arguments.rounds, arguments.seconds)
-    print(f"first hybridized call, compiling included: {seconds_text(first)}")
-    baseline = times["imperative"]
+    print(f"first hybridized {'step' if arguments.train else 'call'}, compiling included: {seconds_text(first)}")
+    baseline = next(iter(times.values()))
     rows = [["", "median", "best", "× faster"]]
     for name, samples in times.items():
         ratio = statistics.median(b / s for b, s in zip(baseline, samples, strict=True))
@@ -83,22 +89,28 @@ def _bench(arguments: argparse.Namespace) -> None:
         print(shown(name).ljust(width), *(cell.rjust(10) for cell in cells))
 
 
-def _imperative(block: Any, inputs: list[Any]) -> Callable[[], Any]:
-    """A call of `block`, operator by operator. A graph from a file is evaluated as its operators."""
+def _imperative(block: Any, inputs: list[Any], train: bool) -> dict[str, Callable[[], Any]]:
+    """`imperative`: a call of `block`, or a step of training, operator by operator. A graph from a file is evaluated as
+    its operators; that has no gradients."""
     from gluonjit.execution.cached_call import trace_call
     from gluonjit.execution.monitored import run_monitored
     from gluonjit.gluon import SymbolBlock
 
     if not isinstance(block, SymbolBlock):
         block(*inputs)  # completes deferred parameters
+        if train:
+            block.hybridize(active=False)
+            return {"imperative": training_step(block, inputs)}
         arguments = block._jit_completed(tuple(inputs))
-        return lambda: block.forward(*arguments)
+        return {"imperative": lambda: block.forward(*arguments)}
+    if train:
+        return {}
     graph = trace_call(block, inputs)
     params = {name: param.data() for name, param in block.params.items()}
     values = [params[v.name]._array for v in graph.inputs[len(inputs) :] if v.name in params]
     key = [rng.reserve(1)] * (len(graph.inputs) - len(inputs) - len(values))
     arrays = [*(x._array for x in inputs), *values, *key]
-    return lambda: run_monitored(graph, arrays, lambda *_: None, False)
+    return {"imperative": lambda: run_monitored(graph, arrays, lambda *_: None, False)}
 
 
 def measure(contenders: dict[str, Callable[[], Any]], rounds: int, seconds: float) -> dict[str, list[float]]:

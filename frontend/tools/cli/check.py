@@ -16,6 +16,7 @@ from gluonjit._version import version
 from gluonjit.ir.types import IRError
 from gluonjit.tools.cli import files
 from gluonjit.tools.cli.models import add_model, load_model
+from gluonjit.tools.cli.terminal import add_output, printing_to
 
 RULES = {
     "needs-value": "The program needs the value of an array while it is traced.",
@@ -50,7 +51,7 @@ def add_commands(commands: Any) -> None:
     form = p.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print a JSON list")
     form.add_argument("--sarif", action="store_true", help="print SARIF 2.1.0, for code hosts and editors")
-    p.add_argument("-o", "--output", metavar="FILE", help="write to a file")
+    add_output(p)
     p.set_defaults(run=_run)
 
 
@@ -63,9 +64,7 @@ def _run(arguments: argparse.Namespace) -> None:
         text = json.dumps(sarif(problems), indent=2, ensure_ascii=False)
     else:
         text = "\n".join(map(str, problems)) or "no problems"
-    if arguments.output:
-        Path(arguments.output).write_text(text + "\n", encoding="utf-8")
-    else:
+    with printing_to(arguments.output):
         print(text)
     if any(p.severity == "error" for p in problems):
         sys.stdout.flush()

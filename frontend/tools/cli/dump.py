@@ -11,10 +11,11 @@ from typing import Any
 from gluonjit.base import MXNetError
 from gluonjit.files.array_names import shown
 from gluonjit.ir.graph import Graph, Op
+from gluonjit.ir.quantities import bytes_text, count_text
 from gluonjit.tools.cli.graphs import is_graph, runnable
 from gluonjit.tools.cli.loading import load_graph
 from gluonjit.tools.cli.models import add_model, calling, load_model, no_parameters
-from gluonjit.tools.cli.terminal import add_options, show
+from gluonjit.tools.cli.terminal import add_options, add_output, show
 
 STAGES = ("layers", "trace", "expanded", "optimized", "llvm", "asm", "joint", "forward", "backward")
 GRADIENT_STAGES = ("joint", "forward", "backward")
@@ -51,7 +52,7 @@ def add_commands(commands: Any) -> None:
             help="only ops of layers whose path fits, such as '*/conv1' or 'net/stage3/*'; "
             "what these read becomes the graph's inputs",
         )
-        p.add_argument("-o", "--output", metavar="FILE", help="write to a file")
+        add_output(p)
         p.add_argument(
             "--remat",
             choices=("elementwise", "all"),
@@ -164,9 +165,9 @@ def layers(traced: Graph, planned: Graph, pattern: str | None = None) -> str:
     if not chosen:
         raise _no_layer(str(pattern), rows)
     total = [sum(row[k] for row in chosen.values()) for k in range(4)]
-    table = [["ops", "kernels", "MFLOP", "MB", "layer"]]
+    table = [["ops", "kernels", "FLOPs", "bytes", "layer"]]
     for path, (ops, kernels, work, nbytes) in [*chosen.items(), ("in all", total)]:
-        table.append([str(ops), str(kernels), f"{work / 1e6:.2f}", f"{nbytes / 1e6:.2f}", shown(path or planned.name)])
+        table.append([str(ops), str(kernels), count_text(work), bytes_text(nbytes), shown(path or planned.name)])
     return "\n".join(columns(table, 1)) + "\n"
 
 

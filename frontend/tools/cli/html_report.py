@@ -9,7 +9,7 @@ from gluonjit.base import MXNetError
 from gluonjit.files import atomic
 from gluonjit.ir.quantities import bytes_text
 from gluonjit.tools.cli.inputs import add_threads, at_least
-from gluonjit.tools.cli.models import add_model, calling, load_callable
+from gluonjit.tools.cli.models import add_model, add_train, calling, load_callable
 
 
 def add_commands(commands: Any) -> None:
@@ -24,7 +24,7 @@ def add_commands(commands: Any) -> None:
     add_model(p, "|FILE.ir", "; the text of a compiler's graph")
     p.add_argument("-o", "--output", default="report.html", metavar="FILE", help="the file (default: %(default)s)")
     p.add_argument("--against", metavar="OLD.html", help="an earlier report, which the page compares this one with")
-    p.add_argument("--train", action="store_true", help="steps of training: the call, recorded, and its gradient")
+    add_train(p)
     add_threads(p)
     p.add_argument("--calls", type=at_least(1), help="how many to measure (default: for a second, at least 5)")
     p.set_defaults(run=_run)

@@ -15,6 +15,7 @@ from gluonjit.ir.quantities import bytes_text, count_text
 from gluonjit.ir.types import TensorType, dtype, type_of
 from gluonjit.tools.cli import files, graphs, models
 from gluonjit.tools.cli.loading import is_python, load_block, load_graph
+from gluonjit.tools.cli.terminal import add_output, printing_to
 
 MOVES = {"broadcast", "reshape", "transpose", "slice", "reverse", "pad", "concat", "update_slice"}
 MOVES |= {"gather", "gather_nd", "iota", "constant", "cast", "select"}
@@ -39,10 +40,16 @@ def add_commands(commands: Any) -> None:
     )
     models.add_model(p, "|FILE.ir|FILE.params", "; the text of a compiler's graph; a file of arrays", runs=False)
     p.add_argument("--all", action="store_true", help=f"list every parameter, not the {SHOWN} largest")
+    add_output(p)
     p.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> None:
+    with printing_to(arguments.output):
+        _describe(arguments)
+
+
+def _describe(arguments: argparse.Namespace) -> None:
     if graphs.is_graph(arguments.model):
         _compiler_graph(arguments)
         return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,11 @@ def add_model(parser: argparse.ArgumentParser, more: str = "", of: str = "", run
         help="of random inputs (default: %(default)s)",
     )
     parser.add_argument("--zeros", action="store_true", help="without a parameters' file, compute with zeros")
+
+
+def add_train(parser: argparse.ArgumentParser) -> None:
+    """What is called is a step of training, see `training_step`."""
+    parser.add_argument("--train", action="store_true", help="steps of training: the call, recorded, and its gradient")
 
 
 def load_model(arguments: argparse.Namespace) -> tuple[Any, list[Any]]:
@@ -144,3 +149,19 @@ def calling(reference: str, given: Sequence[Any]) -> Iterator[None]:
     except Exception as e:
         types = ", ".join(f"{type_of(x.asnumpy())}" for x in given)
         raise IRError(f"{reference}, called with ({types}), failed{user_line(e, file)}: {type(e).__name__}: {e}") from e
+
+
+def training_step(block: Any, given: list[Any]) -> Callable[[], None]:
+    """A recorded call, and the gradient of the sum of its results by the parameters."""
+    from gluonjit import autograd
+
+    if all(p.grad_req == "null" for p in block.collect_params().values()):
+        raise MXNetError(f"--train: {block.name} has no parameters whose gradient is taken")
+
+    def step() -> None:
+        with autograd.record():
+            found = block(*given)
+        heads = [x for x in (found if isinstance(found, (list, tuple)) else [found]) if hasattr(x, "backward")]
+        autograd.backward(heads)
+
+    return step

@@ -18,7 +18,7 @@ from gluonjit.ir.graph import Graph
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.types import IRError
 from gluonjit.tools.cli.loading import is_python, load_graph, load_python, read_text
-from gluonjit.tools.cli.terminal import add_options, show, unescaped
+from gluonjit.tools.cli.terminal import add_options, add_output, show, unescaped
 
 if TYPE_CHECKING:
     from gluonjit.passes.report import Told
@@ -85,7 +85,7 @@ def add_commands(commands: Any) -> None:
         help="print the smallest graph found that still shows a fault: the passes fail in the same way; or their "
         "result computes something else; or the shell command CMD, in which {} is the graph's file, exits with 0",
     )
-    p.add_argument("-o", "--output", metavar="FILE", help="write to a file")
+    add_output(p)
     add_options(p)
     p.set_defaults(run=_run)
 

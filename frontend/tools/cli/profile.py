@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from gluonjit.base import MXNetError
 from gluonjit.files import atomic
 from gluonjit.tools.cli.inputs import add_threads, at_least, on_threads
-from gluonjit.tools.cli.models import add_model, calling, load_callable
+from gluonjit.tools.cli.models import add_model, add_train, calling, load_callable, training_step
+from gluonjit.tools.cli.terminal import add_output, printing_to
 
 if TYPE_CHECKING:
     from gluonjit.profiling.measured import Profile
@@ -27,12 +27,13 @@ def add_commands(commands: Any) -> None:
         "  gluonjit profile examples/lenet.py:net --input 16x1x28x28 --train --trace trace.json",
     )
     add_model(p, "|FILE.ir", "; the text of a compiler's graph")
-    p.add_argument("--train", action="store_true", help="steps of training: the call, recorded, and its gradient")
+    add_train(p)
     add_threads(p)
     p.add_argument("--calls", type=at_least(1), help="how many to measure (default: for a second, at least 5)")
     p.add_argument("--top", type=at_least(1), default=20, help="rows of each table (default: %(default)s)")
     p.add_argument("--kernels", action="store_true", help="list kernels, instead of adding them up by layer")
     p.add_argument("--json", action="store_true", help="print everything as JSON instead")
+    add_output(p)
     p.add_argument("--trace", metavar="FILE", help="write a timeline for ui.perfetto.dev or chrome://tracing")
     p.add_argument("--folded", metavar="FILE", help="write stacks for flamegraph.pl or speedscope.app")
     p.set_defaults(run=_run)
@@ -49,7 +50,10 @@ def _run(arguments: argparse.Namespace) -> None:
     ):
         if path:
             atomic.write(path, [text().encode()])
-    print(json.dumps(profile.to_json()) if arguments.json else listing.text(profile, arguments.top, arguments.kernels))
+    with printing_to(arguments.output):
+        print(
+            json.dumps(profile.to_json()) if arguments.json else listing.text(profile, arguments.top, arguments.kernels)
+        )
 
 
 def measured(arguments: argparse.Namespace, block: Any, given: list[Any]) -> Profile:
@@ -60,7 +64,7 @@ def measured(arguments: argparse.Namespace, block: Any, given: list[Any]) -> Pro
     with on_threads(arguments.threads):
         if not block._active:
             block.hybridize(dynamic=arguments.dynamic)
-        step = _step(block, given) if arguments.train else lambda: block(*given)
+        step = training_step(block, given) if arguments.train else lambda: block(*given)
         with record() as profile, calling(arguments.model, given):
             for _ in range(3):  # the first compiles; the second may, too, if it has found out more
                 step()
@@ -79,19 +83,3 @@ def measured(arguments: argparse.Namespace, block: Any, given: list[Any]) -> Pro
 def _done(wanted: int | None, count: int, seconds: float) -> float:
     """Which part of the calls has been measured, after so many and so many seconds; 1 or more: all."""
     return count / wanted if wanted else min(count / 5, seconds)
-
-
-def _step(block: Any, given: list[Any]) -> Callable[[], None]:
-    """A recorded call, and the gradient of the sum of its results by the parameters."""
-    from gluonjit import autograd
-
-    if all(p.grad_req == "null" for p in block.collect_params().values()):
-        raise MXNetError(f"--train: {block.name} has no parameters whose gradient is taken")
-
-    def step() -> None:
-        with autograd.record():
-            found = block(*given)
-        heads = [x for x in (found if isinstance(found, (list, tuple)) else [found]) if hasattr(x, "backward")]
-        autograd.backward(heads)
-
-    return step

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import os
 import shlex
 import shutil
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 from typing import Any, TextIO
 
 from gluonjit.base import MXNetError
+from gluonjit.files import atomic
 from gluonjit.files.array_names import shown
 
 
@@ -52,6 +54,22 @@ def escaping() -> Iterator[None]:
             stream.reconfigure(errors="backslashreplace")
     with contextlib.redirect_stdout(_Escaping(sys.stdout)), contextlib.redirect_stderr(_Escaping(sys.stderr)):
         yield
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """The option that `printing_to` reads."""
+    parser.add_argument("-o", "--output", metavar="FILE", help="write to a file")
+
+
+@contextlib.contextmanager
+def printing_to(path: str | None) -> Iterator[None]:
+    """What is printed goes to the file `path`, once all of it is there; None: to the terminal."""
+    if path is None:
+        yield
+        return
+    with contextlib.redirect_stdout(io.StringIO()) as text:
+        yield
+    atomic.write(path, [escaped(text.getvalue()).encode()])
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

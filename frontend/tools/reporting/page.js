@@ -14,7 +14,7 @@ const svg = (tag, attrs = {}, title = "") => {
   return e;
 };
 const time = (s) => (s >= 1 ? `${s.toFixed(2)} s` : s >= 1e-3 ? `${(s * 1e3).toFixed(2)} ms` : `${(s * 1e6).toFixed(1)} µs`);
-const size = (n) => (n >= 1e6 ? `${(n / 1e6).toFixed(1)} MB` : n >= 1e3 ? `${(n / 1e3).toFixed(1)} kB` : `${n} B`);
+const size = (n) => (n >= 1048576 ? `${(n / 1048576).toFixed(1)} MiB` : n >= 1024 ? `${(n / 1024).toFixed(1)} KiB` : `${n} B`);
 // A name in a table: in one line, as wide as the others leave room for, shortened in its middle, whole when pointed at.
 // The end stays, as it tells layers apart; the beginning gives way, with an ellipsis.
 const shortened = (text) => {
