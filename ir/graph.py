@@ -18,6 +18,7 @@ import numpy as np
 
 from gluonjit.ir import opdef
 from gluonjit.ir.dims import Dim, Extent, Undecided, names_of
+from gluonjit.ir.signals import is_from_signal
 from gluonjit.ir.types import IRError, TensorType, dtype, type_of
 
 LEVELS = ("traced", "expanded", "legal", "fused", "planned")
@@ -453,6 +454,8 @@ class _ByRule(Rewriter):
         except Undecided:
             raise
         except (IRError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as e:
+            if is_from_signal(e):
+                raise
             kind = "" if isinstance(e, IRError) else f"{type(e).__name__}: "
             raise IRError(f"{self._which(op)} failed: {kind}{e}") from e
         if new is None:

@@ -18,6 +18,7 @@ from gluonjit.ir import opdef
 from gluonjit.ir.dims import Dim
 from gluonjit.ir.graph import LEVELS, Graph, Op, Value
 from gluonjit.ir.printer import Names, print_op
+from gluonjit.ir.signals import is_from_signal
 from gluonjit.ir.types import IRError
 from gluonjit.ir.verify_memory import verify_memory
 
@@ -122,6 +123,8 @@ def _verify_types(graph: Graph, op: Op, definition: opdef.OpDef) -> None:
     try:
         types = definition.infer([v.type for v in op.operands], op.attrs, op.regions)
     except Exception as e:  # attributes of a wrong type make inference fail in any manner
+        if is_from_signal(e):
+            raise
         _fail(graph, op, str(e) or type(e).__name__)
     if len(types) != len(op.results):
         _fail(graph, op, f"{len(op.results)} result(s) declared, but {op.name} has {len(types)}")

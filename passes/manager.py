@@ -32,6 +32,7 @@ from gluonjit.ir.machine import Machine
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.parser import parse_attrs
 from gluonjit.ir.printer import print_attrs, print_graph
+from gluonjit.ir.signals import is_from_signal
 from gluonjit.ir.stages import note
 from gluonjit.ir.text import save
 from gluonjit.ir.types import IRError
@@ -191,6 +192,8 @@ def run_passes(
             if verify_each and graph is not before or number == len(steps) and graph is not first:
                 verify(graph)
         except Exception as e:
+            if is_from_signal(e):
+                raise
             if not verify_each and number > 1 and not isinstance(e, Undecided):
                 again = [(earlier.name, given) for earlier, given in steps[:number]]
                 run_passes(first, again, target=target, reproducers=reproducers, verify_each=True)

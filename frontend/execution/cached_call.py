@@ -48,6 +48,7 @@ from gluonjit.execution.session import Inputs, Monitor, Session
 from gluonjit.execution.tape import is_constant, refuse_write
 from gluonjit.ir.dims import Undecided
 from gluonjit.ir.graph import Graph, Loc
+from gluonjit.ir.signals import is_from_signal
 from gluonjit.ir.sizes import sizes_of, with_sizes
 from gluonjit.ir.structure import graph_key
 from gluonjit.ir.types import IRError, TensorType, type_of
@@ -447,6 +448,8 @@ class CachedCall:
                     raise Undecided(broken)
                 code = self._new(known, signature._replace(types=tuple(open_types)), why, waits)
             except Exception as e:
+                if is_from_signal(e):
+                    raise
                 if not isinstance(e, (IRError, MXNetError)):
                     warnings.warn(
                         f"{known.name}: please report this fault of the compiler, {e!r}", stacklevel=stacklevel()

@@ -7,6 +7,7 @@ from typing import Any
 
 from gluonjit.base import MXNetError, TraceError
 from gluonjit.execution.tape import Node, Saved
+from gluonjit.ir.signals import is_from_signal
 from gluonjit.language import late
 from gluonjit.language.array import Array
 from gluonjit.language.modes import Scope, modes
@@ -173,6 +174,8 @@ class Function:
         except TraceError as e:
             trace.refused_gradient = e
         except Exception as e:
+            if is_from_signal(e):
+                raise
             trace.refused_gradient = TraceError(f"{name}.backward cannot be compiled: {type(e).__name__}: {e}")
         return rebuild(results)
 

@@ -24,6 +24,7 @@ from gluonjit.gluon.base_block import Block
 from gluonjit.gluon.parameter import ParameterDict
 from gluonjit.gluon.utils import HookHandle, tensor_kinds
 from gluonjit.ir.aside import imported
+from gluonjit.ir.signals import is_from_signal
 from gluonjit.language import forms
 from gluonjit.language.modes import is_training
 from gluonjit.language.running import running
@@ -364,7 +365,9 @@ class HybridBlock(Block):
             self._compiled_call().compile(*args)
         except StateChange as e:
             _interpret(e)
-        except Exception:
+        except Exception as e:
+            if is_from_signal(e):
+                raise
             return result  # the next call fails, or not: this one is done
         return result
 
@@ -470,9 +473,13 @@ class HybridBlock(Block):
             for param, shape in parameter_shapes(self, args).items():
                 param.shape = shape
         except Exception as e:
+            if is_from_signal(e):
+                raise
             try:
                 self.infer_shape(*args)
-            except Exception:
+            except Exception as other:
+                if is_from_signal(other):
+                    raise
                 # MXNet's words come after the cause.
                 raise ValueError(f"{e}\nDeferred initialization failed because shape cannot be inferred.") from e
         for param in waiting:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import warnings
 
 import numpy as np
@@ -55,6 +56,29 @@ def test_the_second_size_opens_the_dimension():
     assert _sessions(net) == 2  # for 16, and for any
     _check(net, [(_data(1, 5),), (_data(16, 5),), (_data(64, 5),)])
     assert _sessions(net) == 2  # 1 is such a size
+
+
+class TimeIsUp(Exception):
+    pass
+
+
+def test_a_time_limit_ends_an_attempt_to_open_dimensions(monkeypatch):
+    # Its error is neither a fault of the compiler nor a reason why sizes could not be open.
+    def limit(*_):
+        raise TimeIsUp
+
+    net = _dense()
+    net.hybridize()
+    net(_data(16, 5))
+    before = signal.signal(signal.SIGUSR1, limit)
+    try:
+        with monkeypatch.context() as m, pytest.raises(TimeIsUp):
+            m.setattr(CachedCall, "_new", lambda *_: signal.raise_signal(signal.SIGUSR1))
+            net(_data(4, 5))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    _check(net, [(_data(n, 5),) for n in (4, 7)])
+    assert _sessions(net) == 2
 
 
 def test_declared_dimensions_are_open_at_once():

@@ -1,7 +1,9 @@
 """The pass manager: finding passes, options, verification, reproducers, reports."""
 
+import functools
 import io
 import re
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -9,9 +11,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gluonjit.ir import opdef
 from gluonjit.ir.graph import Builder
 from gluonjit.ir.text import load, parse_graph, print_graph
 from gluonjit.ir.types import IRError, tensor
+from gluonjit.ir.verify import verify
 from gluonjit.passes import PassError, all_passes, find_pass, manager, parse_pipeline, register_pass, run_passes
 from gluonjit.passes.report import DumpFolder, PrintAfterAll, Timing, both
 
@@ -141,6 +145,35 @@ def test_a_pass_that_fails_attaches_its_input(passes, tmp_path):
         run_passes(graph, "divide", reproducers=tmp_path / "new")
     assert str(e.value).endswith(f"its input: {tmp_path}/new/failed-divide.ir")
     assert print_graph(load(e.value.path), locs=True) == TEXT
+
+
+class TimeIsUp(Exception):
+    pass
+
+
+class Limit:
+    def __call__(self, *_):
+        raise TimeIsUp
+
+
+def test_the_error_of_a_time_limit_is_no_failure_of_the_pass_that_it_comes_into(passes, monkeypatch):
+    @register_pass("long")
+    def long(graph):
+        signal.raise_signal(signal.SIGUSR1)
+        raise AssertionError("the handler raises")
+
+    graph, limit = parse_graph(TEXT), Limit()
+    for handler in (limit, limit.__call__, functools.partial(Limit.__call__, limit), lambda *_: limit()):
+        before = signal.signal(signal.SIGUSR1, handler)
+        try:
+            with pytest.raises(TimeIsUp):
+                run_passes(graph, "dce, long")
+            # It may come while types are inferred, too, when what a pass has made is verified.
+            with monkeypatch.context() as m, pytest.raises(TimeIsUp):
+                m.setattr(opdef.Primitive, "infer", lambda *_: signal.raise_signal(signal.SIGUSR1))
+                verify(graph)
+        finally:
+            signal.signal(signal.SIGUSR1, before)
 
 
 def test_big_constants_of_a_reproducer_lie_beside_it(passes, tmp_path):
