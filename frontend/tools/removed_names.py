@@ -169,21 +169,47 @@ def restore_numpy_behaviour() -> None:
     np.fromstring = fromstring  # type: ignore[assignment]
 
 
-# Arrays with one element as numbers: `float(x)`, `math.exp(x)`, `"%f" % x`, `numbers[i] = x`. No function can be
-# replaced to restore these, as the arrays' class is NumPy's and `float` is a class that programs compare. So these
-# places in the program's own files are rewritten.
+# Arrays with one element as numbers: `float(x)`, `math.exp(x)`, `"%f" % x`, `numbers[i] = x`, `numbers[i] += x`. No
+# function can be replaced to restore these, as the arrays' class is NumPy's and `float` is a class that programs
+# compare. So these places in the program's own files are rewritten.
 
 _CONVERT = "_gluonjit_convert"
 _STORE = "_gluonjit_store"
-_REWRITTEN = re.compile(rb"\b(?:float|int|complex)\(|\bmath\b|['\"]\s*%|\]\s*=")
+_REWRITTEN = re.compile(rb"\b(?:float|int|complex)\(|\bmath\b|['\"]\s*%|\]\s*[-+*/%@&|^<>]*=")
 """What a file has that is rewritten."""
 
 
 def _number(x: Any) -> Any:
-    """The element of an array that has one; a tuple of them, too."""
-    if type(x) is tuple:
-        return tuple(map(_number, x))
+    """The element of an array that has one."""
     return x.item() if isinstance(x, np.ndarray) and x.ndim and x.size == 1 else x
+
+
+class _Formatted:
+    """An array with one element in formatting: `%d` and its like take the element, `%s` shows the array."""
+
+    def __init__(self, x: np.ndarray) -> None:
+        self.x = x
+
+    def __float__(self) -> float:
+        return float(self.x.item())
+
+    def __int__(self) -> int:
+        return int(self.x.item())
+
+    def __str__(self) -> str:
+        return str(self.x)
+
+    def __repr__(self) -> str:
+        return repr(self.x)
+
+
+def _formatted(x: Any) -> Any:
+    """The right side of `%`: a value, or a tuple or dict of them."""
+    if type(x) is tuple:
+        return tuple(map(_formatted, x))
+    if type(x) is dict:
+        return {key: _formatted(value) for key, value in x.items()}
+    return x if _number(x) is x else _Formatted(x)
 
 
 def _convert(function: Any, *arguments: Any) -> Any:
@@ -192,8 +218,10 @@ def _convert(function: Any, *arguments: Any) -> Any:
         return function(*arguments)
     except TypeError:
         known = function in (float, int, complex, operator.mod) or getattr(function, "__module__", "") == "math"
-        numbers = tuple(map(_number, arguments))
-        if not known or all(a is b for a, b in zip(arguments, numbers)):
+        if not known:
+            raise
+        numbers = tuple(map(_formatted if function is operator.mod else _number, arguments))
+        if all(a is b for a, b in zip(arguments, numbers)):
             raise
         name = "formatting" if function is operator.mod else f"{function.__name__}()"
         _say(f"{name} of arrays with one element")
@@ -211,8 +239,19 @@ def _store(x: Any, target: Any, index: Any) -> None:
         target[index] = _number(x)
 
 
+class _Place:
+    """`target[index] += x` and its like: made before `x` is evaluated, as the old value is read before."""
+
+    def __init__(self, target: Any, index: Any) -> None:
+        self.target, self.index, self.value = target, index, target[index]
+
+    def update(self, x: Any, how: str) -> None:
+        """`how`: the function of the module `operator`."""
+        _store(getattr(operator, how)(self.value, x), self.target, self.index)
+
+
 class _Numbers(ast.NodeTransformer):
-    """Calls `_convert` and `_store` where a program makes a number of what may be an array."""
+    """Calls `_convert`, `_store` and `_Place` where a program makes a number of what may be an array."""
 
     def __init__(self) -> None:
         self.functions = {"float", "int", "complex"}
@@ -243,15 +282,45 @@ class _Numbers(ast.NodeTransformer):
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
         self.generic_visit(node)
         target = node.targets[0]
-        # What is written out cannot be an array with one element.
-        plain = isinstance(node.value, (ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.JoinedStr, ast.Lambda))
-        if len(node.targets) > 1 or not isinstance(target, ast.Subscript) or plain:
+        if len(node.targets) > 1 or not isinstance(target, ast.Subscript) or isinstance(node.value, _WRITTEN_OUT):
             return node
         index = _as_object(target.slice)
         if index is None:
             return node
         new = ast.Expr(ast.Call(ast.Name(_STORE, ast.Load()), [node.value, target.value, index], []))
         return ast.fix_missing_locations(ast.copy_location(new, node))
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
+        self.generic_visit(node)
+        target = node.target
+        if not isinstance(target, ast.Subscript) or isinstance(node.value, _WRITTEN_OUT):
+            return node
+        index = _as_object(target.slice)
+        if index is None:
+            return node
+        place = ast.Call(ast.Attribute(ast.Name(_CONVERT, ast.Load()), "place", ast.Load()), [target.value, index], [])
+        how = ast.Constant(_IN_PLACE[type(node.op)])
+        new = ast.Expr(ast.Call(ast.Attribute(place, "update", ast.Load()), [node.value, how], []))
+        return ast.fix_missing_locations(ast.copy_location(new, node))
+
+
+_WRITTEN_OUT = (ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.JoinedStr, ast.Lambda)
+"""Values that cannot be an array with one element."""
+_IN_PLACE: dict[type[ast.operator], str] = {
+    ast.Add: "iadd",
+    ast.Sub: "isub",
+    ast.Mult: "imul",
+    ast.Div: "itruediv",
+    ast.FloorDiv: "ifloordiv",
+    ast.Mod: "imod",
+    ast.Pow: "ipow",
+    ast.MatMult: "imatmul",
+    ast.LShift: "ilshift",
+    ast.RShift: "irshift",
+    ast.BitAnd: "iand",
+    ast.BitOr: "ior",
+    ast.BitXor: "ixor",
+}
 
 
 def _as_object(index: ast.expr) -> ast.expr | None:
@@ -267,6 +336,7 @@ def _as_object(index: ast.expr) -> ast.expr | None:
 
 _convert.slice = slice  # type: ignore[attr-defined]  # a program may have given these names another meaning
 _convert.remainder = operator.mod  # type: ignore[attr-defined]
+_convert.place = _Place  # type: ignore[attr-defined]
 
 
 def compiled(source: bytes, path: str) -> CodeType:
