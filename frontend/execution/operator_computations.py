@@ -12,6 +12,7 @@ from gluonjit.ir.graph import RNG_KEY, Builder
 from gluonjit.ir.opdef import attr_key
 from gluonjit.ir.types import I64, TensorType, type_of
 from gluonjit.ndarray.ndarray import EAGER
+from gluonjit.operators.gradients import zero
 from gluonjit.operators.registry import Operator
 from gluonjit.operators.support import scalar
 
@@ -58,13 +59,22 @@ def of_number(
     return found, scalar(EAGER[training], value, type.dtype)
 
 
+def differentiated(op: Operator, operands: Sequence[Any]) -> Sequence[Any]:
+    """Those of an operator that needs values which `of_values` is about: all, if none gets a gradient."""
+    return operands if op.gradient is zero else operands[:1]
+
+
 def of_values(op: Operator, attrs: Mapping[str, Any], operands: Sequence[np.ndarray]) -> Computation:
     """The computation of an operator by its first operand, where the shape of the result depends on the others' values.
 
-    They are constants of its graph.
+    They are constants of its graph. Without a gradient, its operands are all, and its result is a constant.
     """
     data, *others = operands
     b = Builder(op.name)
+    if op.gradient is zero:
+        for k, x in enumerate(operands):
+            b.input(f"x{k}", type_of(x))
+        return Computation(b.build([b.constant(op.expand(b, *operands, **attrs))]))
     return Computation(b.build([op.expand(b, b.input("data", type_of(data)), *others, **attrs)]))
 
 

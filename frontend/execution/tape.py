@@ -22,7 +22,7 @@ import numpy as np
 from gluonjit.base import MXNetError
 from gluonjit.execution import anomalies
 from gluonjit.execution.computation import Backward, Computation, Forward
-from gluonjit.execution.operator_computations import of_number, of_operator, of_values
+from gluonjit.execution.operator_computations import differentiated, of_number, of_operator, of_values
 from gluonjit.ir.graph import Loc
 from gluonjit.language import late
 from gluonjit.language.interrupts import Uninterrupted
@@ -828,7 +828,8 @@ def _record_operator(
     """Notes that an operator made `results` in the current mode. `known`: computations for these attributes."""
     outputs = list(results) if isinstance(results, (list, tuple)) else [results]
     if op.imperative_only:
-        record(of_values(op, attrs, [x._array for x in inputs]), inputs[:1], outputs, op.name)
+        found = of_values(op, attrs, [x._array for x in inputs])
+        record(found, differentiated(op, inputs), outputs, op.name)
         return
     if op.number and inputs[0]._stand_in.dtype.kind == "f":
         computation, number = of_number(op, attrs, inputs[0]._stand_in, modes.training)

@@ -76,42 +76,23 @@ def unique(
 
 
 FALLBACK = (
-    "allclose alltrue apply_along_axis apply_over_axes argpartition argwhere array_equal array_equiv choose compress "
-    "corrcoef correlate count_nonzero cov digitize divmod extract flatnonzero float_power frexp heaviside histogram2d "
-    "histogram_bin_edges genfromtxt i0 in1d interp intersect1d isclose isin lexsort modf nanargmax nanargmin "
-    "nancumprod nancumsum nanmax nanmedian nanmin nanpercentile nanprod nanquantile partition percentile piecewise "
-    "poly polyadd polydiv polyfit polyint polymul polysub positive ptp quantile result_type roots searchsorted select "
-    "setdiff1d setxor1d signbit spacing take_along_axis trim_zeros union1d unwrap vander"
+    "allclose alltrue apply_along_axis apply_over_axes argpartition argwhere array_equal array_equiv choose "
+    "compress corrcoef correlate count_nonzero cov digitize divmod extract flatnonzero float_power frexp genfromtxt "
+    "heaviside histogram2d histogram_bin_edges histogramdd i0 in1d interp intersect1d isclose isin ix_ lexsort modf "
+    "min_scalar_type msort nanargmax nanargmin nancumprod nancumsum nanmax nanmedian nanmin nanpercentile nanprod "
+    "nanquantile "
+    "packbits partition piecewise poly polyadd polydiv polyfit polyint polymul polysub positive promote_types ptp "
+    "real result_type roots searchsorted select setdiff1d setxor1d signbit spacing take_along_axis trapz "
+    "tril_indices_from trim_zeros triu_indices_from union1d unpackbits unwrap vander"
 ).split()
 """Functions that MXNet leaves to NumPy: they need values, which are unknown while tracing."""
-
-
-def _percentile(scale: float) -> Callable[..., Any]:
-    def function(
-        a: Any,
-        q: Any,
-        axis: Any = None,
-        out: Any = None,
-        overwrite_input: Any = None,
-        interpolation: Any = "linear",
-        keepdims: bool = False,
-    ) -> Any:
-        if np.min(q) < 0 or np.max(q) > scale:
-            raise ValueError("percentile exceeds the valid range")
-        found = np.quantile(a, np.asarray(q, np.float64) / scale, axis, method=interpolation, keepdims=keepdims)
-        found = np.asarray(found, np.float64 if a.dtype == np.float64 else np.float32)
-        if out is not None:
-            out[...] = found
-        return found if out is None else out
-
-    return function
 
 
 _RENAMED: dict[str, Callable[..., Any]] = {
     "alltrue": np.all,
     "in1d": np.isin,
-    "percentile": _percentile(100),
-    "quantile": _percentile(1),
+    "msort": lambda a: np.sort(a, 0),
+    "trapz": getattr(np, "trapezoid", None) or np.trapz,
 }
 
 
@@ -376,6 +357,16 @@ def _at_least(rank: int) -> Callable[..., Any]:
     return function
 
 
+def broadcast_arrays(*args: Any, **kwargs: Any) -> Any:
+    """The arrays in the shape to which they broadcast
+
+    >>> [x.shape for x in mx.np.broadcast_arrays(mx.np.zeros(3), mx.np.zeros((2, 1)))]
+    [(2, 3), (2, 3)]
+    """
+    whole = np.broadcast_shapes(*(x.shape for x in args))
+    return [apply("_npi_broadcast_to", (x,), {"shape": whole}) for x in args]
+
+
 def meshgrid(*xi: Any, indexing: str = "xy", **kwargs: Any) -> Any:
     """Coordinate arrays of a grid, from the coordinates along each axis
 
@@ -558,6 +549,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
         hsplit,
         vsplit,
         dsplit,
+        broadcast_arrays,
         ravel,
         flip,
         flipud,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from gluonjit.context import current_context
 from gluonjit.language import rng
 from gluonjit.numpy.dispatch import apply
 from gluonjit.numpy.multiarray import array
+from gluonjit.operators.registry import get
 
 Function = Callable[..., Any]
 
@@ -152,7 +154,47 @@ def functions(symbolic: bool) -> dict[str, Function]:
         y = make("_npi_linspace", attrs, ctx)
         return (y, (stop - start) / ((num - 1) if endpoint else num)) if retstep else y
 
-    made = [zeros, ones, empty, full, full_like, arange, eye, identity, linspace]
+    def logspace(
+        start: float,
+        stop: float,
+        num: int = 50,
+        endpoint: bool = True,
+        base: float = 10.0,
+        dtype: Any = None,
+        axis: int = 0,
+        ctx: Any = None,
+    ) -> Any:
+        """`num` powers of `base`, whose exponents go from start to stop in equal steps
+
+        >>> mx.np.logspace(0, 2, 3).asnumpy()
+        array([  1.,  10., 100.], dtype=float32)
+        """
+        if not (np.isscalar(start) and np.isscalar(stop)):
+            raise NotImplementedError("start and stop only support int and float")
+        if axis != 0:
+            raise NotImplementedError("the function only support axis 0")
+        attrs = {"start": start, "stop": stop, "num": num, "endpoint": endpoint, "base": base, "dtype": _type(dtype)}
+        return make("_npi_logspace", attrs, ctx)
+
+    def indices(dimensions: Any, dtype: Any = np.int32, ctx: Any = None) -> Any:
+        """The indices of each element of a grid, along a new first axis
+
+        >>> mx.np.indices((2, 2)).asnumpy().tolist()
+        [[[0, 0], [1, 1]], [[0, 1], [0, 1]]]
+        """
+        if not isinstance(dimensions, (tuple, list)):
+            raise ValueError("The dimensions must be sequence of ints")
+        return make("_npi_indices", {"dimensions": tuple(dimensions), "dtype": _type(dtype, "int32")}, ctx)
+
+    def window(name: str) -> Function:
+        def function(M: int, dtype: Any = np.float32, ctx: Any = None) -> Any:
+            return make(f"_npi_{name}", {"M": M, "dtype": _type(dtype)}, ctx)
+
+        function.__name__, function.__doc__ = name, get(f"_npi_{name}").doc
+        return function
+
+    made = [zeros, ones, empty, full, full_like, arange, eye, identity, linspace, logspace, indices]
+    made += map(window, ("hanning", "hamming", "blackman"))
     named: dict[str, Function] = {f.__name__: f for f in made}  # type: ignore[misc]
     named |= {"zeros_like": like(0.0), "ones_like": like(1.0), "empty_like": like(0.0)}
     for name, function in named.items():
@@ -256,6 +298,90 @@ def random_functions(symbolic: bool) -> dict[str, Function]:
         up_to = apply("_npi_concatenate", (ends[0], up_to, ends[1]), {"axis": -1, "num_args": 3})
         return apply("_npi_subtract", (up_to[..., 1:], up_to[..., :-1]))
 
+    def distribution(name: str, parameters: dict[str, Any], typed: bool = False) -> Function:
+        """A function of the parameters with these defaults (None: none), then of size, dtype if `typed`, ctx, out."""
+        op = "_npi_powerd" if name == "power" else f"_npi_{name}"
+        rest = {"size": None, **({"dtype": None} if typed else {}), "ctx": None, "out": None}
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        signature = inspect.Signature(
+            [inspect.Parameter(p, kind, default=inspect._empty if d is None else d) for p, d in parameters.items()]
+            + [inspect.Parameter(p, kind, default=d) for p, d in rest.items()]
+        )
+
+        def function(*args: Any, **kwargs: Any) -> Any:
+            given = signature.bind(*args, **kwargs)
+            given.apply_defaults()
+            said = given.arguments
+            values = {p: said[p] for p in parameters}
+            out = said["out"]
+            size = said["size"] if out is None else out.shape
+            attrs = {"size": size_of(size, *values.values())} | ({"dtype": _type(said["dtype"])} if typed else {})
+            return draw(op, values, attrs, said["ctx"], out)
+
+        function.__name__, function.__doc__ = name, get(op).doc
+        function.__signature__ = signature  # type: ignore[attr-defined]
+        return function
+
+    gamma = distribution("gamma", {"shape": None, "scale": 1.0}, typed=True)
+
+    def lognormal(
+        mean: Any = 0.0, sigma: Any = 1.0, size: Any = None, dtype: Any = None, ctx: Any = None, out: Any = None
+    ) -> Any:
+        """exp of normal numbers with mean and standard deviation; each a number or an array
+
+        >>> mx.np.random.lognormal(mx.np.array([2, 3]), 4, size=(3, 2)).shape
+        (3, 2)
+        """
+        return apply("_npi_exp", (normal(mean, sigma, size, dtype, ctx),), out=out)
+
+    def beta(a: Any, b: Any, size: Any = None, dtype: Any = None, ctx: Any = None) -> Any:
+        """Random numbers of the beta distribution, in [0, 1]
+
+        >>> mx.np.random.beta(mx.np.array([2, 3]), 4, size=(3, 2)).shape
+        (3, 2)
+        """
+        x, y = (gamma(k, 1.0, size, "float64", ctx) for k in (a, b))
+        share = apply("_npi_true_divide", (x, apply("_npi_add", (x, y))))
+        return apply("_npi_cast", (share,), {"dtype": _type(dtype)})
+
+    def chisquare(df: Any, size: Any = None, dtype: Any = None, ctx: Any = None) -> Any:
+        """Random numbers of the gamma distribution with shape df / 2 and, as in MXNet, scale 1 / 2
+
+        >>> mx.np.random.chisquare(mx.np.array([2, 3]), size=(3, 2)).shape
+        (3, 2)
+        """
+        return gamma(df / 2, 0.5, size, dtype, ctx)
+
+    def multivariate_normal(mean: Any, cov: Any, size: Any = None, check_valid: Any = None, tol: Any = None) -> Any:
+        """Normal vectors with this mean and, as in MXNet, the covariance Lᵀ L, where L Lᵀ = cov: cov if it is diagonal
+
+        >>> mx.np.random.multivariate_normal(mx.np.zeros(2), mx.np.eye(2), size=3).shape
+        (3, 2)
+        """
+        for name, value in (("check_valid", check_valid), ("tol", tol)):
+            if value is not None:
+                raise NotImplementedError(f"Parameter `{name}` is not supported")
+        lead = np.broadcast_shapes(tuple(mean.shape[:-1]), tuple(cov.shape[:-2]))
+        noise = normal(0.0, 1.0, ((size_of(size) or ()) + (*lead, mean.shape[-1])), str(np.dtype(mean.dtype)))
+        factor = apply("_npi_cholesky", (cov,))
+        turned = apply("_npi_matmul", (apply("_npi_expand_dims", (noise,), {"axis": -2}), factor))
+        return apply("_npi_add", (mean, apply("_np_squeeze", (turned,), {"axis": -2})))
+
+    def choice(a: Any, size: Any = None, replace: bool = True, p: Any = None, ctx: Any = None, out: Any = None) -> Any:
+        """Elements of a vector, or numbers below a number, chosen at random
+
+        >>> mx.np.random.choice(3, 4, p=mx.np.array([0, 1, 0])).asnumpy().tolist()
+        [1, 1, 1, 1]
+        """
+        attrs: dict[str, Any] = {"size": size_of(size), "replace": replace, "weighted": p is not None}
+        if not symbolic:
+            attrs["ctx"] = str(current_context() if ctx is None else ctx)
+        weights = () if p is None else (p,)
+        if not hasattr(a, "as_np_ndarray"):
+            return apply("_npi_choice", weights, {**attrs, "a": int(a)}, out, symbolic=symbolic)
+        chosen = apply("_npi_choice", (a, *weights), {**attrs, "a": None})
+        return apply("_npi_take", (a, chosen), {"axis": 0, "mode": "clip"}, out)
+
     def shuffle(x: Any) -> None:
         """Permutes the slices along the first axis, in place
 
@@ -306,6 +432,10 @@ def random_functions(symbolic: bool) -> dict[str, Function]:
         rng.seed(seed, ctx)
 
     made = [uniform, normal, rand, randn, randint, multinomial, shuffle, bernoulli, seed]
+    made += [gamma, lognormal, beta, chisquare, multivariate_normal, choice]
+    made += [distribution(name, {"loc": 0.0, "scale": 1.0}) for name in ("gumbel", "logistic")]
+    made += [distribution(name, {"scale": 1.0}) for name in ("exponential", "rayleigh")]
+    made += [distribution(name, {"a": None}) for name in ("weibull", "pareto", "power")]
     named: dict[str, Function] = {f.__name__: f for f in made}  # type: ignore[misc]
     named["uniform_n"] = trailing("_npi_uniform_n", "low", "high", (0.0, 1.0))
     named["normal_n"] = trailing("_npi_normal_n", "loc", "scale", (0.0, 1.0))

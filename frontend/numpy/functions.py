@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.numpy import composed, filled_arrays
+from gluonjit.numpy import composed, filled_arrays, sequences
 from gluonjit.numpy.dispatch import apply, is_number
 from gluonjit.operators.registry import get
 
@@ -56,6 +56,9 @@ BINARY = {
     "greater_equal": ("_npi_greater_equal", "_npi_greater_equal_scalar", "_npi_less_equal_scalar", "greater_equal"),
     "less": ("_npi_less", "_npi_less_scalar", "_npi_greater_scalar", "less"),
     "less_equal": ("_npi_less_equal", "_npi_less_equal_scalar", "_npi_greater_equal_scalar", "less_equal"),
+    "copysign": ("_npi_copysign", "_npi_copysign_scalar", "_npi_rcopysign_scalar", "copysign"),
+    "ldexp": ("_npi_ldexp", "_npi_ldexp_scalar", "_npi_rldexp_scalar", "ldexp"),
+    "lcm": ("_npi_lcm", "_npi_lcm_scalar", "_npi_lcm_scalar", "lcm"),
     **{
         f"bitwise_{name}": (f"_npi_bitwise_{name}", *[f"_npi_bitwise_{name}_scalar"] * 2, f"bitwise_{name}")
         for name in ("and", "or", "xor")
@@ -98,6 +101,7 @@ CALLS = """
     diag         _np_diag          v, k=0
     diagonal     _np_diagonal      a, offset=0, axis1=0, axis2=1
     trace        _np_trace         a, offset=0, axis1=0, axis2=1
+    rot90        _npi_rot90        m, k=1, axes=None
     tril         _npi_tril         m, k=0
     dot          _np_dot           a, b, out=None
     matmul       _npi_matmul       a, b, out=None
@@ -113,7 +117,7 @@ def functions(symbolic: bool) -> dict[str, Function]:
     for line in CALLS.strip().splitlines():
         name, op, parameters = line.split(None, 2)
         made[name] = _call(name, op, [p.strip() for p in parameters.split(",")])
-    return made | composed.FUNCTIONS | filled_arrays.functions(symbolic)
+    return made | composed.FUNCTIONS | sequences.FUNCTIONS | filled_arrays.functions(symbolic)
 
 
 def _unary(name: str, op: str) -> Function:

@@ -44,7 +44,7 @@ def _even_bin(b: Any, x: Any, edges: Any, count: int, low: float, high: float) -
     return b.add(index, b.cast(above, dtype=I64)), inside
 
 
-def _bin(b: Any, x: Any, edges: Any) -> tuple[Any, Any]:
+def bin_of(b: Any, x: Any, edges: Any) -> tuple[Any, Any]:
     """The bin of each element of `x`, by bisection of the edges, and whether it is in the range at all."""
     count = edges.shape[0]
     below = b.constant(0, I64)
@@ -96,7 +96,7 @@ def histogram(
         if len(bins.shape) != 1 or bins.shape[0] < 2:
             raise OperatorError(f"bins argument should be an 1D vector, number of bounds should be >= 2: {bins.shape}")
         edges = bins
-        index, inside = _bin(b, x, edges)
+        index, inside = bin_of(b, x, edges)
     size = x.shape[0]
     index = b.select(inside, index, b.constant(-1, I64))
     none = b.broadcast(b.constant(0, I64), shape=(edges.shape[0] - 1,))

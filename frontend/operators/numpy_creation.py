@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from gluonjit.ir.types import F32, DType, dtype_of
+import numpy as np
+
+from gluonjit.ir.types import F32, F64, I32, DType, dtype_of
 from gluonjit.operators.attributes import dtype, integer, number, optional, shape
-from gluonjit.operators.creation import CTX, FLOATS_AND_INTEGERS, arange, eye, filled, ones, range_length, zeros
+from gluonjit.operators.creation import (
+    CTX,
+    FLOATS_AND_INTEGERS,
+    arange,
+    eye,
+    filled,
+    linspace,
+    ones,
+    range_length,
+    zeros,
+)
+from gluonjit.operators.documentation import documented
 from gluonjit.operators.registry import OperatorError, Shape, operator
+from gluonjit.operators.support import check_table, convert
 
 _ANY = (*FLOATS_AND_INTEGERS, "bool")
 _PLACED = {"shape": shape((), doc="of the result"), "ctx": CTX, "dtype": dtype(F32, among=_ANY, doc="of the result")}
@@ -89,3 +104,71 @@ def np_eye(b: Any, *, N: int, M: int | None, k: int, ctx: str, dtype: DType) -> 
     if not columns:
         return filled(b, 0, (N, 0), dtype)
     return eye.expand(b, N=N, M=columns, k=k, ctx=ctx, dtype=dtype)
+
+
+# Windows, grids and scales
+
+
+def _declare_window(name: str, doc: str, y: str, weights: tuple[float, ...]) -> None:
+    """`weights`: of 1, cos(t), cos(2 t), where t goes once around."""
+
+    def expand(b: Any, *, M: int | None, ctx: str, dtype: DType) -> Any:
+        count = max(M or 0, 0)
+        check_table(count)
+        if count < 2:
+            return filled(b, 1, (count,), dtype)
+        angle = np.arange(count) * (2 * math.pi / (count - 1))
+        table = sum(w * np.cos(k * angle) for k, w in enumerate(weights))
+        return b.constant(np.asarray(table).astype(dtype.numpy))
+
+    call = f">>> mx.np.{name}(5).asnumpy().round(2)\narray({y}, dtype=float32)"
+    expand.__doc__ = documented(f"{doc} window", "no inputs -> (M,)", call)
+    attrs = {
+        "M": optional(integer(doc="the number of points"), None),
+        "ctx": CTX,
+        "dtype": dtype(F32, among=FLOATS_AND_INTEGERS, doc="of the result"),
+    }
+    operator(f"_npi_{name}", inputs=(), attrs=attrs)(expand)
+
+
+_declare_window("hanning", "The Hann", "[0. , 0.5, 1. , 0.5, 0. ]", (0.5, -0.5))
+_declare_window("hamming", "The Hamming", "[0.08, 0.54, 1.  , 0.54, 0.08]", (0.54, -0.46))
+_declare_window("blackman", "The Blackman", "[-0.  ,  0.34,  1.  ,  0.34, -0.  ]", (0.42, -0.5, 0.08))
+
+
+@operator(
+    "_npi_indices",
+    inputs=(),
+    attrs={
+        "dimensions": shape(doc="of the grid"),
+        "dtype": dtype(I32, among=FLOATS_AND_INTEGERS, doc="of the result"),
+        "ctx": CTX,
+    },
+)
+def indices(b: Any, *, dimensions: Shape, dtype: DType, ctx: str) -> Any:
+    """The indices of each element of a grid, along a new first axis
+
+    Shapes: no inputs -> (axes, *dimensions)
+
+    >>> mx.np.indices((2, 2)).asnumpy().tolist()
+    [[[0, 0], [1, 1]], [[0, 1], [0, 1]]]
+    """
+    rank = len(dimensions)
+    if not rank:
+        return filled(b, 0, (0,), dtype)
+    whole = (1, *dimensions)
+    rows = [b.iota(shape=whole, axis=k + 1, dtype=dtype) for k in range(rank)]
+    return b.concat(*rows, axis=0) if rank > 1 else rows[0]
+
+
+@operator("_npi_logspace", inputs=(), attrs={**linspace.attrs, "base": number(10.0, doc="of the powers")})
+def logspace(b: Any, *, base: float, dtype: DType, **even: Any) -> Any:
+    """Powers of `base`, whose exponents go from start to stop in equal steps
+
+    Shapes: no inputs -> (num,)
+
+    >>> mx.np.logspace(0, 2, 3).asnumpy()
+    array([  1.,  10., 100.], dtype=float32)
+    """
+    exponents = linspace.expand(b, **even, dtype=F64)
+    return convert(b, b.pow(b.constant(base, F64), exponents), dtype)

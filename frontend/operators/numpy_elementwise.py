@@ -10,13 +10,17 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from gluonjit.ir.types import BOOL, F32, F64, DType, dtype_of
 from gluonjit.operators import creation, unary  # noqa: F401  (declare the operators of `mx.nd`)
 from gluonjit.operators.attributes import boolean, integer, number, optional
 from gluonjit.operators.binary import beside_scalar
+from gluonjit.operators.boxes import both, negated
 from gluonjit.operators.documentation import ELEMENTWISE, documented, example, of_numpy
+from gluonjit.operators.looping import loop
 from gluonjit.operators.registry import OPERATORS, OperatorError, operator
-from gluonjit.operators.support import require_float, require_same_dtype, scalar, type_name
+from gluonjit.operators.support import require_float, require_numeric, require_same_dtype, scalar, type_name
 
 Function = Callable[..., Any]
 
@@ -282,6 +286,119 @@ _declare_of_floats(
         "arctan2_scalar": example("mx.np.arctan2(mx.np.array([0, 1]), 1)", "[0.   , 0.785]"),
         "rarctan2_scalar": example("mx.np.arctan2(1, mx.np.array([1, 0]))", "[0.785, 1.571]"),
     },
+)
+
+
+# Signs, powers of 2, multiples
+
+
+def _with_sign(b: Any, x: Any, y: Any) -> Any:
+    """As in MXNet, -0 is not negative, and NaN has the sign that x has not."""
+    zero = b.constant(0, dtype_of(x))
+    shape = np.broadcast_shapes(tuple(x.shape), tuple(y.shape))
+    below, negative, other = (b.broadcast(v, shape=shape) for v in (b.lt(x, zero), b.lt(y, zero), b.ge(y, zero)))
+    return b.select(getattr(b, "or")(both(b, below, negative), both(b, negated(b, below), other)), x, b.neg(x))
+
+
+def _greatest_divisor(b: Any, x: Any, y: Any) -> Any:
+    """Euclid's algorithm, on absolute values."""
+    shape = np.broadcast_shapes(tuple(x.shape), tuple(y.shape))
+    own = dtype_of(x)
+
+    def body(b: Any, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
+        x, y = state
+        none = b.eq(y, b.constant(0, own))
+        rest = b.mod(x, b.select(none, b.constant(1, own), y))
+        return [b.select(none, x, y), b.select(none, y, rest)], []
+
+    def more(b: Any, index: Any, state: Any, captured: Any) -> Any:
+        return b.reduce(b.ne(state[1], b.constant(0, own)), op="any", axes=tuple(range(len(shape))))
+
+    begin = [b.broadcast(b.abs(v), shape=shape) for v in (x, y)]
+    (found, _), _ = loop(b, body, begin, (), (), trip=100, condition=more)
+    return found
+
+
+def _multiple(b: Any, x: Any, y: Any) -> Any:
+    divisor = _greatest_divisor(b, x, y)
+    own = dtype_of(x)
+    divisor = b.select(b.eq(divisor, b.constant(0, own)), b.constant(1, own), divisor)
+    return b.abs(b.mul(b.div(x, divisor), y))
+
+
+def _scaled(b: Any, x: Any, y: Any) -> Any:
+    own = dtype_of(x)
+    wide = own if own.is_float else F64
+    x, y = (b.cast(v, dtype=wide) for v in (x, y))
+    return b.cast(b.mul(x, b.pow(b.constant(2, wide), y)), dtype=own)
+
+
+def _declare_pair(
+    name: str,
+    doc: str,
+    function: Callable[..., Any],
+    shown: Mapping[str, str],
+    *,
+    whole: bool = False,
+) -> None:
+    """`shown`: examples of the operator and of its variants with a number as rhs and as lhs."""
+
+    def checked(x: Any) -> Any:
+        if whole and not dtype_of(x).is_integer:
+            raise OperatorError(f"{name} only supports whole numbers")
+        return require_numeric(name, x)
+
+    def expand(b: Any, lhs: Any, rhs: Any) -> Any:
+        require_same_dtype(lhs, rhs)
+        checked(lhs)
+        return function(b, lhs, rhs)
+
+    pair, *numbers = shown.items()
+    shapes = "lhs and rhs (any, broadcast against each other) -> the broadcast shape"
+    expand.__doc__ = documented(doc, shapes, pair[1])
+    operator(pair[0], inputs=("lhs", "rhs"))(expand)
+    for k, (form, example_of) in enumerate(numbers):
+
+        def beside(b: Any, data: Any, *, scalar: float, is_int: bool, reverse: bool = bool(k)) -> Any:
+            checked(data)
+            data = data if whole else beside_scalar(b, data, is_int)
+            value = number_of(b, scalar, dtype_of(data))
+            return function(b, value, data) if reverse else function(b, data, value)
+
+        beside.__doc__ = documented(f"{doc}, where one of them is a number", ELEMENTWISE, example_of)
+        operator(form, attrs=_SCALAR, same_shape=True)(beside)
+
+
+_declare_pair(
+    "copysign",
+    "The magnitude of lhs with the sign of rhs",
+    _with_sign,
+    {
+        "_npi_copysign": example("mx.np.copysign(mx.np.array([1, 2]), mx.np.array([-3, 3]))", "[-1.,  2.]"),
+        "_npi_copysign_scalar": example("mx.np.copysign(mx.np.array([1, 2]), -3)", "[-1., -2.]"),
+        "_npi_rcopysign_scalar": example("mx.np.copysign(5, mx.np.array([-1, 2]))", "[-5.,  5.]"),
+    },
+)
+_declare_pair(
+    "ldexp",
+    "lhs times 2 to the power rhs",
+    _scaled,
+    {
+        "_npi_ldexp": example("mx.np.ldexp(mx.np.array([1, 3]), mx.np.array([2, 1]))", "[4., 6.]"),
+        "_npi_ldexp_scalar": example("mx.np.ldexp(mx.np.array([1, 3]), 2)", "[ 4., 12.]"),
+        "_npi_rldexp_scalar": example("mx.np.ldexp(3, mx.np.array([0, 2]))", "[ 3., 12.]"),
+    },
+)
+_WHOLE = '(mx.np.array([4, 6], dtype="int32"), {}).asnumpy()\narray([{}], dtype=int32)'
+_declare_pair(
+    "lcm",
+    "The least common multiple",
+    _multiple,
+    {
+        "_npi_lcm": ">>> mx.np.lcm" + _WHOLE.format('mx.np.array([6, 8], dtype="int32")', "12, 24"),
+        "_npi_lcm_scalar": ">>> mx.np.lcm" + _WHOLE.format(10, "20, 30"),
+    },
+    whole=True,
 )
 
 

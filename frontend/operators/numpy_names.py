@@ -49,6 +49,7 @@ NAMES = {
     "_npi_expand_dims": "expand_dims",
     "_npi_full": "_full",
     "_npi_gather_nd": "gather_nd",
+    "_npi_histogram": "_histogram",
     "_npi_hypot_scalar": "_hypot_scalar",
     "_npi_inv": "_linalg_inverse",
     "_npi_linspace": "_linspace",

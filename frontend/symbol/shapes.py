@@ -185,7 +185,8 @@ def is_open(node: Node) -> bool:
         return False
     if node.op.name == "_arange":
         return node.parsed["infer_range"] and node.parsed["stop"] is None
-    return any(n is not None and n <= -is_np_shape() for n in node.parsed.get("shape") or ())
+    shape = node.parsed.get("shape") or ()  # or a parameter of that name, of np.random.gamma
+    return isinstance(shape, tuple) and any(n is not None and n <= -is_np_shape() for n in shape)
 
 
 def open_shape(node: Node) -> Shape | None:

@@ -129,3 +129,44 @@ def multinomial_with_likelihood(rng):
 @sample("_shuffle", oracle=False)
 def shuffle(rng):
     return [floats(rng, 9, 2)], {}
+
+
+# Distributions of `mx.np.random`
+
+NUMPY = {
+    "gamma": {"shape": 0.7, "scale": 2.0},
+    "gumbel": {"loc": 1.0, "scale": 2.0},
+    "logistic": {"loc": 1.0, "scale": 2.0},
+    "exponential": {"scale": 2.0},
+    "rayleigh": {"scale": 2.0},
+    "weibull": {"a": 2.0},
+    "pareto": {"a": 2.0},
+    "powerd": {"a": 2.0},
+}
+
+for _name, _values in NUMPY.items():
+
+    @sample(f"_npi_{_name}", oracle=False)
+    def of_numbers(rng, values=_values):
+        return [], {**values, "size": [(3, 5), (4,)][rng.randint(2)]}
+
+    @sample(f"_npi_{_name}", oracle=False)
+    def of_arrays(rng, values=_values):
+        given = [floats(rng, 2, 3, low=0.5, high=2) for _ in values]
+        return given, {**dict.fromkeys(values), "size": [None, (4, 2, 3)][rng.randint(2)]}
+
+
+@sample("_npi_choice", oracle=False)
+def chosen(rng):
+    return [], {"a": 7, "size": [(2, 3), (5,), None][rng.randint(3)], "replace": bool(rng.randint(2))}
+
+
+@sample("_npi_choice", oracle=False)
+def chosen_by_weight(rng):
+    p = floats(rng, 5, low=0.1, high=1)
+    return [floats(rng, 5), p], {"a": None, "size": (4,), "replace": bool(rng.randint(2)), "weighted": True}
+
+
+@sample("_npi_choice", oracle=False)
+def the_only_choice(rng):
+    return [np.array([0, 0, 1, 0], "float32")], {"a": 4, "size": (6,), "weighted": True}

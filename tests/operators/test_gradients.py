@@ -32,7 +32,13 @@ LOOSER = {
         [
             (name, "float64")
             for name in ("degrees", "radians", "hard_sigmoid", "erf", "erfinv", "gamma", "gammaln", "BatchNorm")
-            + ("_random_pdf_dirichlet", "_random_pdf_gamma", "LeakyReLU/5", "LeakyReLU/ties5")  # the last are gelu
+            + (
+                "_npi_ldexp",
+                "_random_pdf_dirichlet",
+                "_random_pdf_gamma",
+                "LeakyReLU/5",
+                "LeakyReLU/ties5",
+            )  # the last are gelu
         ],
         2e-7,
     ),
@@ -73,6 +79,8 @@ DIFFERENT = {
     "_npi_slogdet/nan _npi_slogdet/infinite _npi_solve/nan _npi_solve/infinite",
     "`np.var`, `np.std`, `np.matmul`, `np.average`, `np.arctan2`, `np.where`": "_npi_std _npi_var _npi_matmul "
     "_npi_average/1 _npi_rarctan2_scalar _npi_where_lscalar",
+    "`np.copysign` of NaN": "_npi_copysign/nan",
+    "`np.rot90` by an odd number of quarters": "_npi_rot90",
     "`gather_nd` of negative indices": "gather_nd/0 gather_nd/nan gather_nd/infinite gather_nd/ties",
     "`sort`, `argsort`, `topk`": "sort/nan topk/nan",
     "`operator.Custom`": "Custom",

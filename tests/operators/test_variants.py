@@ -27,7 +27,7 @@ DIFFERENT = {
         "`Activation('relu')`": "Activation Pooling ROIPooling",
         "`softmax`, `log_softmax`": "softmax SoftmaxOutput",
         "pixels of weight 0": "_contrib_BilinearResize2D _contrib_ModulatedDeformableConvolution",
-        "`sort`, `argsort`, `topk`": "sort argsort topk _contrib_bipartite_matching",
+        "`sort`, `argsort`, `topk`": "sort argsort topk _contrib_bipartite_matching _npi_percentile",
         "`contrib.box_iou`": "_contrib_box_iou",
         "LAMB in mixed precision": "_multi_mp_lamb_update",
         "NaN or infinity as index": "one_hot _unravel_index",
