@@ -103,10 +103,11 @@ def _restore(module: ModuleType, found: dict[str, Any]) -> None:
 
 def restore_numpy_names() -> None:
     """`np.int`, `np.float_`, `np.product`, …"""
-    found = {name: getattr(np, x) if isinstance(x, str) else x for name, x in NUMPY_NAMES.items()}
-    _restore(np, {name: x for name, x in found.items() if name not in np.__dict__})
-    private = {name: importlib.import_module(f"numpy.lib._{name}_impl") for name in _LIBRARY_MODULES}
-    _restore(np.lib, {name: x for name, x in private.items() if name not in np.lib.__dict__})
+    # The new names are looked up only where the old ones are gone: NumPy 1.26 may have neither.
+    gone = {name: x for name, x in NUMPY_NAMES.items() if name not in np.__dict__}
+    _restore(np, {name: getattr(np, x) if isinstance(x, str) else x for name, x in gone.items()})
+    private = [name for name in _LIBRARY_MODULES if name not in np.lib.__dict__]
+    _restore(np.lib, {name: importlib.import_module(f"numpy.lib._{name}_impl") for name in private})
 
 
 class ArgSpec(NamedTuple):
