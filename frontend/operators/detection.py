@@ -72,7 +72,7 @@ def box_iou(b: Any, lhs: Any, rhs: Any, *, format: str) -> Any:
         "coord_start": integer(2, doc="the column of the first of the four coordinates"),
         "score_index": integer(1, doc="the column of the score"),
         "id_index": integer(-1, doc="the column of the class; -1: none"),
-        "background_id": integer(-1, doc="boxes of this class are dropped"),
+        "background_id": integer(-1, doc="boxes of this class are dropped, if `id_index` is given"),
         "force_suppress": boolean(False, doc="whether boxes of different classes suppress each other, too"),
         "in_format": enum(_FORMATS, "corner", doc="of the data's boxes"),
         "out_format": enum(_FORMATS, "corner", doc="of the result's boxes"),
@@ -119,7 +119,7 @@ def box_nms(
     x = b.reshape(data, shape=(batch, boxes, width))
     (scores,) = (widened(b, v) for v in columns(b, x, score_index, 1))
     valid = b.gt(scores, scalar(b, valid_thresh, dtype_of(scores)))
-    if id_index >= 0 and background_id >= 0:
+    if id_index >= 0:  # a class of -1 is that of the background, if it has not been given another
         (kinds,) = columns(b, x, id_index, 1)
         valid = both(b, valid, b.ne(kinds, scalar(b, background_id, dtype)))
     least = scalar(b, -math.inf, dtype_of(scores))

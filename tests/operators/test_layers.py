@@ -632,3 +632,21 @@ def test_labels_that_an_output_layer_refuses(name, attrs, data, label):
         out.infer_shape(data=data, label=label)
     with pytest.raises(MXNetError, match="label"):
         getattr(mx.nd, name)(mx.nd.zeros(data), mx.nd.zeros(label), **attrs)
+
+
+@pytest.mark.parametrize(
+    ("attrs", "left"),
+    [
+        ({"id_index": 0}, [1, -2, 0]),
+        ({"id_index": 0, "background_id": -2}, [-1, 1, 0]),
+        ({"id_index": 0, "background_id": 1}, [-1, -2, 0]),
+        ({}, [-1, 1, 0]),
+    ],
+)
+def test_the_class_of_the_background_may_be_negative(attrs, left):
+    """MXNet's results: rows of class -1, as detectors mark what they have dropped, are no candidates by default."""
+    corners = [[0, 0, 1, 1], [2, 2, 3, 3], [0, 0, 1, 1], [4, 4, 5, 5]]
+    scores = {-1: 0.9, 1: 0.8, -2: 0.7, 0: 0.6}
+    rows = mx.nd.array([[k, score, *corner] for (k, score), corner in zip(scores.items(), corners)])
+    found = mx.nd.contrib.box_nms(rows, **attrs).asnumpy()
+    assert [(row[0], round(float(row[1]), 3)) for row in found if row[1] > 0] == [(k, scores[k]) for k in left]
