@@ -41,6 +41,7 @@ _MODULES = {
     "kv": "kvstore",
     "kvstore": "kvstore",
     "libinfo": "libinfo",
+    "notebook": "notebook",
     "log": "log",
     "lr_scheduler": "lr_scheduler",
     "metric": "metric",

@@ -30,6 +30,7 @@ from gluonjit import monitor as monitor
 from gluonjit import name as name
 from gluonjit import ndarray as nd
 from gluonjit import ndarray as ndarray
+from gluonjit import notebook as notebook
 from gluonjit import numpy as np
 from gluonjit import numpy_extension as npx
 from gluonjit import numpy as numpy

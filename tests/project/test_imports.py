@@ -36,7 +36,7 @@ FRONTEND = (
     "autograd callback io kvstore monitor numpy_extension operator profiler random recordio visualization",
     "gluon rnn",
     "horovod",
-    "module test_utils",
+    "module notebook test_utils",
     "onnx",
     "contrib",
     "tools",
@@ -52,6 +52,7 @@ ANYWHERE = {"platformdirs"}
 # Optional: imported where they are used, with an error that says how to get them.
 EXTRAS = {
     "PIL",
+    "bokeh",
     "cv2",
     "dask",
     "graphviz",
@@ -59,6 +60,7 @@ EXTRAS = {
     "mpi4py",
     "mxboard",
     "onnx",
+    "pandas",
     "pyarrow",
     "ray",
     "safetensors",

@@ -35,7 +35,6 @@ SHORT = {
 
 _INSTEAD = {
     "library": ", as it loads operators compiled for MXNet's library: write them in Python (mx.operator.CustomOp)",
-    "notebook": "; log with mx.callback.Speedometer, or mx.contrib.tensorboard.LogMetricsCallback",
     "quantization": "; float models run as they are, quantized ones that MXNet made do, too",
     "rtc": ", as it compiles code for GPUs; use operators of mx.nd, or mx.operator.CustomOp",
     "space": ", as it describes kernels of TVM for MXNet's library",
