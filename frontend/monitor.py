@@ -38,8 +38,9 @@ class Monitor:
         self.queue: list[tuple[int, str, Any]] = []
         self.step = 0
         self.exes: list[Any] = []
+        self.stat_helper = self._note  # an attribute, as in MXNet
 
-    def stat_helper(self, name: str | bytes, array: NDArray) -> None:
+    def _note(self, name: str | bytes, array: NDArray) -> None:
         """Notes the statistics of one array, if this batch is looked at."""
         if isinstance(name, bytes):
             name = py_str(name)
@@ -64,7 +65,7 @@ class Monitor:
             return []
         for exe in self.exes:
             for name, array in {**exe.arg_dict, **exe.aux_dict}.items():
-                self.stat_helper(name, array)
+                self._note(name, array)
         self.activated = False
         if self.sort:
             self.queue.sort(key=lambda entry: entry[1])

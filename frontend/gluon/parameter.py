@@ -225,7 +225,7 @@ class Parameter(Releasable):
         else:
             self._rebind(None)
 
-    def complete_shape(self, shape: tuple[int, ...]) -> None:
+    def _complete_shape(self, shape: tuple[int, ...]) -> None:
         """Sets the complete shape, and runs an initialization that was postponed until it was known."""
         self.shape = shape
         self._finish_deferred_init()

@@ -273,7 +273,7 @@ class Trainer:
         prepared = []
         for updater, own in zip(self._updaters, work):
             if own:
-                found = updater.prepare(*(list(part) for part in zip(*own)))
+                found = updater._prepare(*(list(part) for part in zip(*own)))
                 prepared += found or []
         self._steps.take(prepared)
         for own in work:

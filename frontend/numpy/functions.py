@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.numpy import composed, filled_arrays, sequences
+from gluonjit.numpy import composed, filled_arrays, sequence_functions
 from gluonjit.numpy.dispatch import apply, is_number
 from gluonjit.operators.registry import get
 
@@ -117,7 +117,7 @@ def functions(symbolic: bool) -> dict[str, Function]:
     for line in CALLS.strip().splitlines():
         name, op, parameters = line.split(None, 2)
         made[name] = _call(name, op, [p.strip() for p in parameters.split(",")])
-    return made | composed.FUNCTIONS | sequences.FUNCTIONS | filled_arrays.functions(symbolic)
+    return made | composed.FUNCTIONS | sequence_functions.FUNCTIONS | filled_arrays.functions(symbolic)
 
 
 def _unary(name: str, op: str) -> Function:

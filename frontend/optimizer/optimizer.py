@@ -300,11 +300,11 @@ class Updater:
         several = isinstance(index, (list, tuple))
         indices, grads, weights = (index, grad, weight) if several else ([index], [grad], [weight])
         with Uninterrupted():
-            found = self.prepare(list(indices), list(grads), list(weights))
+            found = self._prepare(list(indices), list(grads), list(weights))
             if found is not None:
                 self._steps.take(found)
 
-    def prepare(self, indices: list[Any], grads: list[Any], weights: list[Any]) -> list[Update] | None:
+    def _prepare(self, indices: list[Any], grads: list[Any], weights: list[Any]) -> list[Update] | None:
         """What the step does to these weights, for `Steps.take`; counts it as done.
 
         An optimizer that a user wrote does it at once: None.
@@ -404,7 +404,7 @@ def _check_settings(optimizer: Optimizer) -> None:
         return
     weight, random = ndarray.zeros(1), rng.get_state()
     try:
-        for update in Updater(copy.deepcopy(optimizer)).prepare([0], [weight], [weight]) or ():
+        for update in Updater(copy.deepcopy(optimizer))._prepare([0], [weight], [weight]) or ():
             np.array([*update.scalars.values()], np.float64)
     except Exception as e:
         raise CheckpointError(

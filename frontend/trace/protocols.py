@@ -53,7 +53,7 @@ class Held(Protocol):
     def _release(self) -> int:
         """Frees the array if nothing else refers to it and its file can be read again; the bytes that this frees."""
 
-    def complete_shape(self, shape: Shape) -> None:
+    def _complete_shape(self, shape: Shape) -> None:
         """Sets the inferred shape, and initializes the array if that was deferred."""
 
 

@@ -310,7 +310,7 @@ def _trace(block: Program, leaves: Sequence[NDArray], form: Any, pattern: Sequen
         if offset or _is_part(handles[k], recorder.types.get(entry)):  # x[-2] of other shapes starts somewhere else
             recorder.note("shape", entry)
     for param, shape in recorder.deferred().items():
-        param.complete_shape(shape)
+        param._complete_shape(shape)
     return Trace(recorder, form, inputs, outputs, out_form, tuple(x._numpy for x in leaves), kinds, from_outside)
 
 

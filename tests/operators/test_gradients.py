@@ -79,6 +79,7 @@ DIFFERENT = {
     "_npi_slogdet/nan _npi_slogdet/infinite _npi_solve/nan _npi_solve/infinite",
     "`np.var`, `np.std`, `np.matmul`, `np.average`, `np.arctan2`, `np.where`": "_npi_std _npi_var _npi_matmul "
     "_npi_average/1 _npi_rarctan2_scalar _npi_where_lscalar",
+    "`np.bincount`": "_npi_bincount",
     "`np.copysign` of NaN": "_npi_copysign/nan",
     "`np.rot90` by an odd number of quarters": "_npi_rot90",
     "`gather_nd` of negative indices": "gather_nd/0 gather_nd/nan gather_nd/infinite gather_nd/ties",

@@ -15,9 +15,9 @@ __all__ = ["GRUCell", "LSTMCell", "RNNCell"]
 
 
 class _GatedCell(HybridRecurrentCell):
-    """The base of the three: for each of `gates` gates, a product of the input and one of the hidden state."""
+    """The base of the three: for each of `_gates` gates, a product of the input and one of the hidden state."""
 
-    gates: int
+    _gates: int
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class _GatedCell(HybridRecurrentCell):
         super().__init__(prefix=prefix, params=params)
         self._hidden_size = hidden_size
         self._input_size = input_size
-        rows = self.gates * hidden_size
+        rows = self._gates * hidden_size
         get = self.params.get
         self.i2h_weight = get(
             "i2h_weight", shape=(rows, input_size), init=i2h_weight_initializer, allow_deferred_init=True
@@ -56,7 +56,7 @@ class _GatedCell(HybridRecurrentCell):
 
     def _product(self, F: Any, data: Any, weight: Any, bias: Any, name: str) -> Any:
         """Weight·data + bias, for all gates: (batch, gates·hidden)."""
-        rows = self.gates * self._hidden_size
+        rows = self._gates * self._hidden_size
         return F.FullyConnected(data=data, weight=weight, bias=bias, num_hidden=rows, name=name)
 
 
@@ -73,7 +73,7 @@ class RNNCell(_GatedCell):
     ((2, 5), [(2, 5)])
     """
 
-    gates = 1
+    _gates = 1
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class LSTMCell(_GatedCell):
     ((2, 5), [(2, 5), (2, 5)])
     """
 
-    gates = 4
+    _gates = 4
 
     def __init__(
         self,
@@ -202,7 +202,7 @@ class GRUCell(_GatedCell):
     ((2, 4, 5), [(2, 5)])
     """
 
-    gates = 3
+    _gates = 3
 
     def __init__(
         self,

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from gluonjit.base import MXNetError
+from gluonjit.gluon import HybridBlock
 from gluonjit.ir.quantities import bytes_text, seconds_text
 from gluonjit.tools.cli.models import add_model, calling, load_model
 
@@ -63,6 +64,6 @@ def _run(arguments: argparse.Namespace) -> None:
     if target == host() and not arguments.no_weights:
         block.hybridize(winograd=not arguments.no_winograd, dynamic=arguments.dynamic)
         with predict_mode(), calling(arguments.model, given):
-            kept = block.compile(*given, keep=True)
+            kept = HybridBlock.compile(block, *given, keep=True)
         if kept:
             print(f"packed parameters: {bytes_text(kept)}, in {prepared_files.folder()}")

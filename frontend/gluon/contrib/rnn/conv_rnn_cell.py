@@ -30,9 +30,9 @@ __all__ = [
 
 
 class _ConvCell(HybridRecurrentCell):
-    """The base of all nine: convolutions of the input and of the hidden state, with `gates` · hidden channels each."""
+    """The base of all nine: convolutions of the input and of the hidden state, with `_gates` · hidden channels each."""
 
-    gates: int
+    _gates: int
     n_states = 1
 
     def _build(
@@ -66,7 +66,7 @@ class _ConvCell(HybridRecurrentCell):
         image = input_shape[1:] if self._channel_axis == 1 else input_shape[:-1]
         out = tuple(x + 2 * p - d * (k - 1) if x else 0 for x, k, p, d in zip(image, i2h_kernel, pad, i2h_dilate))
         self._state_shape = self._with_channels(hidden_channels, out)
-        total = self.gates * hidden_channels
+        total = self._gates * hidden_channels
         self._i2h: dict[str, Any] = {"kernel": i2h_kernel, "pad": pad, "dilate": i2h_dilate}
         self._h2h: dict[str, Any] = {
             "kernel": h2h_kernel,
@@ -117,7 +117,7 @@ class _ConvCell(HybridRecurrentCell):
 class _ConvRNNCell(_ConvCell):
     """h' = act(W_i2h * x + b_i2h + W_h2h * h + b_h2h)."""
 
-    gates = 1
+    _gates = 1
 
     def _alias(self) -> str:
         return "conv_rnn"
@@ -130,7 +130,7 @@ class _ConvRNNCell(_ConvCell):
 class _ConvLSTMCell(_ConvCell):
     """States (h, c): c' = f·c + i·g, h' = o·act(c'), as `LSTMCell`."""
 
-    gates = 4
+    _gates = 4
     n_states = 2
 
     def _alias(self) -> str:
@@ -150,7 +150,7 @@ class _ConvLSTMCell(_ConvCell):
 class _ConvGRUCell(_ConvCell):
     """h' = (1 − z)·n + z·h with n = act(n_i2h + r·n_h2h), as `GRUCell`."""
 
-    gates = 3
+    _gates = 3
 
     def _alias(self) -> str:
         return "conv_gru"
