@@ -828,8 +828,8 @@ def _record_operator(
     """Notes that an operator made `results` in the current mode. `known`: computations for these attributes."""
     outputs = list(results) if isinstance(results, (list, tuple)) else [results]
     if op.imperative_only:
-        found = of_values(op, attrs, [x._array for x in inputs])
-        record(found, differentiated(op, inputs), outputs, op.name)
+        of_these = of_values(op, attrs, [x._array for x in inputs])
+        record(of_these, differentiated(op, inputs), outputs, op.name)
         return
     if op.number and inputs[0]._stand_in.dtype.kind == "f":
         computation, number = of_number(op, attrs, inputs[0]._stand_in, modes.training)

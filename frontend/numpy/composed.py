@@ -92,7 +92,7 @@ _RENAMED: dict[str, Callable[..., Any]] = {
     "alltrue": np.all,
     "in1d": np.isin,
     "msort": lambda a: np.sort(a, 0),
-    "trapz": getattr(np, "trapezoid", None) or np.trapz,
+    "trapz": getattr(np, "trapezoid" if hasattr(np, "trapezoid") else "trapz"),
 }
 
 

@@ -41,7 +41,8 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
     >>> mx.np.ediff1d(mx.np.array([1, 4, 9]), to_end=7).asnumpy()
     array([3., 5., 7.], dtype=float32)
     """
-    operands, attrs = [ary], {}
+    operands = [ary]
+    attrs: dict[str, Any] = {}
     for name, value in (("to_begin", to_begin), ("to_end", to_end)):
         given = hasattr(value, "as_np_ndarray")
         operands += [value] if given else []

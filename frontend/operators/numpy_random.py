@@ -155,7 +155,7 @@ def _logistic(b: Any, loc: Any, scale: Any, *, shape: Shape, dtype: DType) -> An
 
 _FLOWS = "Gradients flow to the parameters."
 _NO_FLOW = "No gradient flows to the parameters."
-for _name, _doc, _note, _parameters, _draw, _more in [
+_DISTRIBUTIONS: list[tuple[str, str, str, tuple[str, ...], Callable[..., Any], dict[str, Any]]] = [
     ("gamma", "Random numbers of the gamma distribution", _NO_FLOW, ("shape", "scale"), _gamma,
      {"streams": draws.GAMMA_STREAMS, "positive": ">"}),
     ("exponential", "Random numbers, exponential with mean `scale`", _FLOWS, ("scale",), _exponential,
@@ -172,7 +172,8 @@ for _name, _doc, _note, _parameters, _draw, _more in [
      {"typed": False, "positive": ">="}),
     ("logistic", "Random numbers of the logistic distribution", _FLOWS, ("loc", "scale"), _logistic,
      {"typed": False, "positive": ">="}),
-]:  # fmt: skip
+]  # fmt: skip
+for _name, _doc, _note, _parameters, _draw, _more in _DISTRIBUTIONS:
     _declare(_name, _doc, _note, _parameters, _draw, **_more)
 
 for _suffix in ("", "_n"):

@@ -84,13 +84,14 @@ def ediff1d(
     require_same_dtype(*inputs)
     own = dtype_of(input1)
     flat, *more = (b.reshape(x, shape=(math.prod(x.shape),)) for x in inputs)
-    begin, middle, end = [], [_steps(b, flat, 0)], []
+    begin: list[Any] = []
+    end: list[Any] = []
     for given, value, place in ((to_begin_arr_given, to_begin_scalar, begin), (to_end_arr_given, to_end_scalar, end)):
         if given:
             place.append(more.pop(0))
         elif value is not None:
             place.append(b.broadcast(scalar(b, value, own), shape=(1,)))
-    parts = [*begin, *middle, *end]
+    parts = [*begin, _steps(b, flat, 0), *end]
     return b.concat(*parts, axis=0) if len(parts) > 1 else parts[0]
 
 
