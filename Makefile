@@ -28,7 +28,7 @@ demo: $(VENV)/stamp
 	$(BIN)/python examples/demo.py
 
 test: lint
-	$(BIN)/python -m pytest -q -n auto --maxprocesses 8 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -q -n auto --maxprocesses 8 --dist worksteal $(PYTEST_ARGS)
 
 lint: $(VENV)/test-stamp
 	$(BIN)/python -m ruff check .

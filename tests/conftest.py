@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gluonjit.codegen import compile_parts
 from support.limits import end_when_stuck, leaving_no_trace, limited
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -46,13 +47,14 @@ def leaves_no_trace():
         yield
 
 
-FRONT_END = {"frontend", "gluon", "module", "reference", "rnn"}
+FRONT_END = {"checkpoint", "dropin", "frontend", "gluon", "module", "onnx_files", "reference", "rnn"}
 """Folders whose tests often compile the same graphs, and are not about how that is done. All others compile anew."""
 
 
 @pytest.fixture(autouse=True)
 def compiled_once(request, tmp_path_factory, leaves_no_trace):
-    """For all tests of `FRONT_END`, an object cache, empty at first, and passes that are verified as users' are."""
+    """For all tests of `FRONT_END`, an object cache, empty at first; passes that are verified as users' are; and LLVM's
+    level of optimization that compiles in half the time. What it makes at the usual level, all other tests judge."""
     if request.path.relative_to(ROOT / "tests").parts[0] not in FRONT_END:
         yield
         return
@@ -63,6 +65,7 @@ def compiled_once(request, tmp_path_factory, leaves_no_trace):
         environment.delenv("GLUONJIT_CACHE")
         environment.delenv("GLUONJIT_VERIFY_EACH")
         environment.setenv("GLUONJIT_CACHE_DIR", str(folder / "compiled"))
+        environment.setattr(compile_parts, "_LEVELS", dict.fromkeys(compile_parts._LEVELS, 0))
         yield
 
 

@@ -20,7 +20,7 @@ from gluonjit.ir.graph import Builder, Graph, evaluate
 from gluonjit.ir.types import BF16, BOOL, F16, F32, F64, I32, I64, U8, TensorType, broadcast_shapes, tensor, type_of
 from support.compare import assert_close
 from support.draw import DRAWERS, draw
-from support.kernels import body, run, runnable_targets, text
+from support.kernels import body, run, runnable_targets, text, together
 from support.programs import random_program
 
 WITH_ELEMENT = [n for n in DRAWERS if opdef.lookup(n).element is not None]
@@ -79,17 +79,20 @@ def one_op(name, inputs, attrs):
 @pytest.mark.parametrize("name", WITH_ELEMENT)
 def test_primitive(name):
     targets = runnable_targets()
-    for seed in range(10):
-        rng = random.Random(f"loops {name} {seed}")
-        case = draw(name, rng)
-        if sum(t.size for t in case.operands) > 60000:
-            continue
-        inputs = stretched(case, rng, seed % 2)
-        graph = one_op(name, inputs, case.attrs)
-        (want,), _ = evaluate(graph, inputs)
-        (got,) = run(graph, inputs, targets[seed % len(targets)], nthreads=1 + seed % 3, at_end=seed % 4 < 2)
-        tol = LOOSE.get(name) if want.dtype != np.float64 and want.dtype.kind == "f" else None
-        assert_close(got, want, f"{case} {inputs}", tol)
+    for t, target in enumerate(targets):
+        cases = []
+        for seed in range(t, 10, len(targets)):
+            rng = random.Random(f"loops {name} {seed}")
+            case = draw(name, rng)
+            if sum(t.size for t in case.operands) <= 60000:
+                inputs = stretched(case, rng, seed % 2)
+                cases.append((seed, case, inputs, one_op(name, inputs, case.attrs)))
+        runs = together([graph for *_, graph in cases], target)
+        for compiled, (seed, case, inputs, graph) in zip(runs, cases):
+            (want,), _ = evaluate(graph, inputs)
+            (got,) = compiled(inputs, nthreads=1 + seed % 3, at_end=seed % 4 < 2)
+            tol = LOOSE.get(name) if want.dtype != np.float64 and want.dtype.kind == "f" else None
+            assert_close(got, want, f"{case}, seed {seed}", tol)
 
 
 # ---- random programs, each as one body
@@ -100,16 +103,20 @@ def as_body(graph):
     return Graph("body", graph.inputs, graph.ops, graph.results, level="legal")
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_random_program(seed):
-    program = random_program(seed, ops=4 + seed % 9, level="legal", only=WITH_ELEMENT)
-    graph = as_body(program.graph)
-    if supported(graph) is not None:
-        pytest.skip("not a body")
+@pytest.mark.parametrize("first", range(0, 60, 20))
+def test_random_programs(first):
+    programs = [
+        random_program(seed, ops=4 + seed % 9, level="legal", only=WITH_ELEMENT) for seed in range(first, first + 20)
+    ]
+    bodies = [(p, graph) for p in programs if supported(graph := as_body(p.graph)) is None]
+    assert len(bodies) > 10
     targets = runnable_targets()
-    got = run(graph, program.inputs, targets[seed % len(targets)], nthreads=1 + seed % 2, at_end=seed % 4 < 2)
-    for k, (a, b) in enumerate(zip(got, [*program.outputs, *program.updates])):
-        assert_close(a, b, f"output {k} of program {seed}")
+    for t, target in enumerate(targets):
+        mine = bodies[t :: len(targets)]
+        for compiled, (program, _) in zip(together([graph for _, graph in mine], target), mine):
+            got = compiled(program.inputs, nthreads=1 + program.seed % 2, at_end=program.seed % 4 < 2)
+            for k, (a, b) in enumerate(zip(got, [*program.outputs, *program.updates])):
+                assert_close(a, b, f"output {k} of program {program.seed}")
 
 
 # ---- shapes of loops
@@ -596,19 +603,20 @@ def random_rows(seed):
     return make, [f32(*shape)] * 2
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_random_rows(seed):
-    make, types = random_rows(seed)
-    graph = body(make, *types)
-    assert supported(graph) is None
-    inputs = arrays(*types, seed=seed)
-    wanted, _ = evaluate(graph, inputs)
+def test_random_rows():
+    made = [(seed, *random_rows(seed)) for seed in range(40)]
+    bodies = [(seed, types, body(make, *types)) for seed, make, types in made]
     targets = runnable_targets()
-    alone = run(graph, inputs, targets[seed % len(targets)], at_end=seed % 4 < 2)
-    shared = run(graph, inputs, targets[seed % len(targets)], nthreads=3)
-    for a, b, want in zip(alone, shared, wanted):
-        assert_close(a, want, tol=3e-5)  # a few cancellations in a row
-        assert a.tobytes() == b.tobytes()
+    for t, target in enumerate(targets):
+        mine = bodies[t :: len(targets)]
+        for compiled, (seed, types, graph) in zip(together([graph for *_, graph in mine], target), mine):
+            assert supported(graph) is None
+            inputs = arrays(*types, seed=seed)
+            wanted, _ = evaluate(graph, inputs)
+            alone, shared = compiled(inputs, at_end=seed % 4 < 2), compiled(inputs, nthreads=3)
+            for a, b, want in zip(alone, shared, wanted):
+                assert_close(a, want, f"seed {seed}", 3e-5)  # a few cancellations in a row
+                assert a.tobytes() == b.tobytes()
 
 
 def test_row_at_a_computed_index():

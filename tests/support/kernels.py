@@ -136,10 +136,30 @@ def run(
         module = llvm.Module(target)
         lower("kernel", target, module)
         source = module.text()
-    loaded = _loaded(source, target)
+    work = [] if lower is None else [np.zeros(sort_memory(graph), np.uint8)]
+    return _outputs(_loaded(source, target), "kernel", graph, inputs, nthreads, at_end, work)
+
+
+def together(graphs: Sequence[Graph], target: Machine) -> list[Callable[..., list[np.ndarray]]]:
+    """`run(inputs, nthreads, at_end)` of each body. A module of them all costs little more than one of each."""
+    module = llvm.Module(target)
+    for k, graph in enumerate(graphs):
+        lower_loops(f"kernel{k}", graph, {}, target, module)
+    loaded = llvm.load(llvm.compile_module(module.text(), target))
+    return [functools.partial(_outputs, loaded, f"kernel{k}", graph) for k, graph in enumerate(graphs)]
+
+
+def _outputs(
+    loaded: llvm.Loaded,
+    name: str,
+    graph: Graph,
+    inputs: Sequence[np.ndarray],
+    nthreads: int = 1,
+    at_end: bool | None = None,
+    work: Sequence[np.ndarray] = (),
+) -> list[np.ndarray]:
     outputs = [np.full(v.shape, 7, v.dtype.numpy) for v in graph.outputs]
     if at_end is not None:
         inputs, outputs = ([guarded(np.asarray(x), at_end) for x in arrays] for arrays in (inputs, outputs))
-    work = [] if lower is None else [np.zeros(sort_memory(graph), np.uint8)]
-    loaded.call("kernel", [*inputs, *outputs, *work], nthreads)
+    loaded.call(name, [*inputs, *outputs, *work], nthreads)
     return outputs
