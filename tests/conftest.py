@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def pytest_configure(config):
-    # The user's own cache is none of our business. See `compiled_once` and `object_cache`.
+    # The user's own cache is none of our business. See `compiled_fast` and `object_cache`.
     os.environ["GLUONJIT_CACHE"] = "0"
     os.environ["GLUONJIT_VERIFY_EACH"] = "1"
 
@@ -49,23 +49,26 @@ def leaves_no_trace():
 
 FRONT_END = {"checkpoint", "dropin", "frontend", "gluon", "module", "onnx_files", "reference", "rnn"}
 """Folders whose tests often compile the same graphs, and are not about how that is done. All others compile anew."""
+NOT_ABOUT_CODE = FRONT_END | {"operators"}
+"""Folders whose tests judge graphs rather than the code that is generated for them."""
 
 
 @pytest.fixture(autouse=True)
-def compiled_once(request, tmp_path_factory, leaves_no_trace):
-    """For all tests of `FRONT_END`, an object cache, empty at first; passes that are verified as users' are; and LLVM's
-    level of optimization that compiles in half the time. What it makes at the usual level, all other tests judge."""
-    if request.path.relative_to(ROOT / "tests").parts[0] not in FRONT_END:
-        yield
-        return
+def compiled_fast(request, tmp_path_factory, leaves_no_trace):
+    """For all tests of `NOT_ABOUT_CODE`, LLVM's level of optimization that takes half the time; what it makes at the
+    usual one, the others judge. For those of `FRONT_END`, moreover, an object cache, empty at first, and passes that
+    are verified as users' are."""
+    where = request.path.relative_to(ROOT / "tests").parts[0]
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent
-    with pytest.MonkeyPatch.context() as environment:
-        environment.delenv("GLUONJIT_CACHE")
-        environment.delenv("GLUONJIT_VERIFY_EACH")
-        environment.setenv("GLUONJIT_CACHE_DIR", str(folder / "compiled"))
-        environment.setattr(compile_parts, "_LEVELS", dict.fromkeys(compile_parts._LEVELS, 0))
+    with pytest.MonkeyPatch.context() as changes:
+        if where in NOT_ABOUT_CODE:
+            changes.setattr(compile_parts, "_LEVELS", dict.fromkeys(compile_parts._LEVELS, 0))
+        if where in FRONT_END:
+            changes.delenv("GLUONJIT_CACHE")
+            changes.delenv("GLUONJIT_VERIFY_EACH")
+            changes.setenv("GLUONJIT_CACHE_DIR", str(folder / "compiled"))
         yield
 
 

@@ -105,14 +105,9 @@ def share(found, newest):
     return chosen.count("") / len(chosen)
 
 
-def test_operators_of_inference_up_to_opset_17(outcomes):
-    assert share(outcomes, 17) >= 0.85
-
-
-def test_all_operators(outcomes):
-    assert share(outcomes, 99) >= 0.7
-
-
-def test_every_failure_has_a_reason(outcomes):
+def test_most_pass_and_every_failure_has_a_reason(outcomes):
+    """One test, for several processes would each try all cases."""
     known = {*REASONS.values(), *DIFFERENT.values(), ""}
     assert not [(name, why) for name, _, why in outcomes if why not in known]
+    assert share(outcomes, 17) >= 0.85  # operators of inference
+    assert share(outcomes, 99) >= 0.7
