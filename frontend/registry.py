@@ -76,7 +76,8 @@ def get_create_func(base_class: type, nickname: str) -> Callable[..., Any]:
         if isinstance(what, dict):
             return create(**what)
         if not isinstance(what, str):
-            raise AssertionError(f"{nickname} must be of string type")
+            made = f": write {what.__name__}(), which makes one" if isinstance(what, type) else ""
+            raise AssertionError(f"{nickname} must be of string type{made}")
         if what.startswith(("[", "{")):
             if args or kwargs:
                 raise AssertionError(f"a {nickname} given as JSON takes no further arguments")

@@ -18,6 +18,7 @@ from gluonjit.execution.interpreted import interpreted, is_tiny
 from gluonjit.execution.open_shapes import Codes
 from gluonjit.execution.session import Inputs, Monitor, Session, overwrite
 from gluonjit.execution.tape import Saved, in_rows, write
+from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.types import TensorType, type_of
 from gluonjit.language import late
 from gluonjit.ndarray import NDArray
@@ -141,7 +142,7 @@ class Executor:
             if not isinstance(array, (NDArray, np.ndarray)):
                 raise ValueError("only accept keyword argument of NDArrays and numpy.ndarray")
             if name not in arguments:
-                raise TypeError(f"Unknown argument {name}")
+                raise TypeError(f"Unknown argument {name}{did_you_mean(name, arguments)}")
             if arguments[name].shape != array.shape:
                 raise ValueError(
                     f"Shape not match! Argument {name}, need: {arguments[name].shape}, received: {array.shape}"

@@ -138,6 +138,8 @@ class _Reader:
         if magic != MAGIC:
             if bytes(self.view[:1]) in b"{[":
                 raise CheckpointError(f"{self.name} is JSON; expected parameters (Invalid NDArray file format)")
+            if bytes(self.view[:6]) == b"\x93NUMPY":
+                raise CheckpointError(f"{self.name} is one array of NumPy's (.npy); expected parameters, by name")
             self.fail(f"the magic number is {magic:#x}", f"{MAGIC:#x}", 0)
         count = self.count("the number of arrays", least=17)
         arrays = [self.record(k) for k in range(count)]

@@ -8,6 +8,7 @@ import warnings
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
+from types import NoneType
 from typing import Any
 
 from gluonjit.execution.compile_log import CompileLog, Explanation, explained
@@ -57,6 +58,10 @@ class Block:
 
     @suggesting
     def __init__(self, prefix: str | None = None, params: ParameterDict | None = None) -> None:
+        if not isinstance(prefix, (str, NoneType)):
+            raise TypeError(
+                f"prefix must be a string, got {type(prefix).__name__}; net.add(*blocks) adds blocks to one"
+            )
         self._empty_prefix = prefix == ""
         self._prefix, self._params = name_block(prefix, params, self._alias())
         self._name = self._prefix[:-1] if self._prefix.endswith("_") else self._prefix

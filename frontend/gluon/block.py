@@ -32,6 +32,7 @@ from gluonjit.language.source import stacklevel
 from gluonjit.ndarray import NDArray
 from gluonjit.symbol import Symbol
 from gluonjit.trace import parameter_shapes
+from gluonjit.trace.recorder import explain_call
 
 __all__ = ["Block", "HybridBlock"]
 
@@ -383,7 +384,11 @@ class HybridBlock(Block):
                 if p._deferred_init:
                     self._finish_deferred_init(x, *args)
                 params[name] = p._value_on(device)
-        return self.hybrid_forward(ndarray, x, *args, **params)
+        try:
+            return self.hybrid_forward(ndarray, x, *args, **params)
+        except TypeError as e:
+            explain_call(e)
+            raise
 
     def hybrid_forward(self, F: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
         """The computation, in terms of `F` (`mx.nd` or `mx.sym`); subclasses override it."""
@@ -501,7 +506,11 @@ class HybridBlock(Block):
         inputs = [symbol.var(name, shape=a.shape, dtype=a.dtype) for name, a in zip(names, arrays)]
         params = {name: p.var() for name, p in self._reg_params.items()}
         with self._scope:
-            result = self.hybrid_forward(symbol, *forms.rebuild(form, inputs), **params)
+            try:
+                result = self.hybrid_forward(symbol, *forms.rebuild(form, inputs), **params)
+            except TypeError as e:
+                explain_call(e)
+                raise
         out = symbol.Group(forms.flatten(result, lambda x: isinstance(x, Symbol), "output")[0])
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")

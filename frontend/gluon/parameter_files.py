@@ -96,7 +96,7 @@ def load_parameters(
         elif not ignore_extra:
             raise ValueError(
                 f"Parameter '{name}' loaded from file '{os.fspath(filename)}' is not present in ParameterDict, "
-                f"which contains parameters {_brief(block.params.keys())}. Set ignore_extra=True to ignore. "
+                f"which contains parameters {_brief(params)}. Set ignore_extra=True to ignore. "
             )
     assign_all(pairs, ctx, cast_dtype, dtype_source)
 

@@ -24,6 +24,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import numpy as np
+
 from gluonjit.base import _Null, dtype_name
 from gluonjit.ir.opdef import REQUIRED
 from gluonjit.language import contrib_functions
@@ -71,7 +73,13 @@ class Flavour:
             return value if value._symbolic else running.trace.capture(value)
         kind = self.array.__name__
         must = f"have {kind} type" if self.imperative else f"be {kind} instances"
-        raise AssertionError(f"{what} must {must}, but got {value}")
+        if isinstance(value, (list, tuple)) and value and isinstance(value[0], Array):
+            said = f"a {type(value).__name__} of {len(value)} such; write *arrays for the arrays that are in it"
+        elif isinstance(value, np.ndarray):
+            said = f"an ndarray of NumPy's of shape {value.shape}; mx.nd.array(x) makes an NDArray"
+        else:
+            said = value
+        raise AssertionError(f"{what} must {must}, but got {said}")
 
 
 def populate(package: dict[str, Any], flavour: Flavour) -> None:

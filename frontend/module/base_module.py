@@ -295,6 +295,9 @@ class BaseModule:
         """
         if num_epoch is None:
             raise AssertionError("please specify number of epochs")
+        if not hasattr(train_data, "provide_data"):
+            made = "mx.io.NDArrayIter(data, label, batch_size) makes one of arrays"
+            raise TypeError(f"fit takes a DataIter, got {type(train_data).__name__}; {made}")
         self.bind(train_data.provide_data, train_data.provide_label, for_training=True, force_rebind=force_rebind)
         if monitor is not None:
             self.install_monitor(monitor)

@@ -60,7 +60,7 @@ def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> N
             try:
                 source = from_values(source_array, target)
             except (TypeError, ValueError, OverflowError) as e:
-                raise TypeError("source_array must be array like object") from e
+                raise TypeError(f"source_array must be array like object: {e}") from e
     return _placed_copy(convert(source, target), _context(ctx))
 
 

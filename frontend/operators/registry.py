@@ -119,9 +119,10 @@ class Operator(opdef.OpDef):
 
     def check_arity(self, count: int, attrs: Mapping[str, Any]) -> None:
         """Raises OperatorError unless `count` is how many inputs the operator takes with these (parsed) attributes."""
-        expected = len(self.input_names(attrs))
-        if count != expected:
-            raise OperatorError(f"Operator {self.name} expects {expected} inputs, but got {count} instead.")
+        names = self.input_names(attrs)
+        if count != len(names):
+            listed = "" if self.variadic else f" It takes {', '.join(names)}."
+            raise OperatorError(f"Operator {self.name} expects {len(names)} inputs, but got {count} instead.{listed}")
 
     def parse(self, raw: Mapping[str, Any], node: str = "") -> dict[str, Any]:
         """Attributes from Python values or strings; OperatorError, as MXNet words it, for a bad or missing one."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gluonjit.base import MXNetError
+from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.types import F32, IRError, TensorType
 from gluonjit.ir.types import dtype as ir_dtype
 from gluonjit.language.source import quote
@@ -30,10 +31,12 @@ def solve_variables(symbol: Any, types: Mapping[str, Any], shapes: Mapping[str, 
         raise simple_bind_error(shapes, str(e)) from e
     open_ = [n for n in by_name.values() if not is_complete(table[n, 0])]
     if open_:
+        unknown = next((k for k in shapes if k not in by_name), None)
+        why = f"the graph has no argument {unknown!r}{did_you_mean(unknown, by_name)}\n" if unknown is not None else ""
         listed = ", ".join(f"{n.name}: {bracketed(table[n, 0])}" for n in open_)
         raise RuntimeError(
-            "simple_bind error. InferShape pass cannot decide shapes for the following arguments (-1 means unknown "
-            f"dimensions). Please consider providing them as inputs:\n{listed}"
+            f"{why}simple_bind error. InferShape pass cannot decide shapes for the following arguments (-1 means "
+            f"unknown dimensions). Please consider providing them as inputs:\n{listed}"
         )
     dtypes = solve_types(heads, given)
     found = {}
@@ -55,5 +58,6 @@ def cannot_bind(symbol: Any, variable: Node, shapes: Mapping[str, Any], why: str
 
 
 def simple_bind_error(shapes: Mapping[str, Any], why: str) -> RuntimeError:
-    """The form of MXNet's errors about binding: the given shapes, then the cause."""
-    return RuntimeError("simple_bind error. Arguments:\n" + "".join(f"{k}: {v}\n" for k, v in shapes.items()) + why)
+    """The cause, then what MXNet's errors about binding say: the given shapes."""
+    listed = "".join(f"\n{k}: {v}" for k, v in shapes.items())
+    return RuntimeError(f"{why}\nsimple_bind error. Arguments:{listed}")

@@ -16,6 +16,7 @@ from gluonjit import attribute
 from gluonjit.base import MXNetError, NotImplementedForSymbol, dtype_name
 from gluonjit.context import current_context
 from gluonjit.files.type_flags import TYPE_FLAGS
+from gluonjit.ir.opdef import did_you_mean
 from gluonjit.language import late
 from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.language.array import Array, add_methods
@@ -191,7 +192,8 @@ class Symbol(SignMethods, SymbolMethods):
             if len(found) > 1:
                 raise ValueError(f'There are multiple outputs with name "{index}"')
             if not found:
-                raise ValueError(f'Cannot find output that matches name "{index}"')
+                near = did_you_mean(index, self.list_outputs())
+                raise ValueError(f'Cannot find output that matches name "{index}"{near}')
             index = found[0]
         if not isinstance(index, int):
             raise TypeError("Symbol only support integer index to fetch i-th output")

@@ -226,7 +226,11 @@ class Recorder:
 
         def run() -> Any:
             with block.name_scope():
-                return block.hybrid_forward(symbol, *map(self.adopt, args), **params)
+                try:
+                    return block.hybrid_forward(symbol, *map(self.adopt, args), **params)
+                except TypeError as e:
+                    explain_call(e)
+                    raise
 
         return self.within(block, run)
 
@@ -532,3 +536,11 @@ def _elements(x: NDArray) -> Any:
     """A key for the memory of an array: views of the same elements are one input, so that each sees all writes."""
     array = x._array
     return (array.__array_interface__["data"][0], array.shape, array.dtype) if array.size else id(x)
+
+
+def explain_call(error: TypeError) -> None:
+    """Raises the error with what `hybrid_forward` is called with, if it was the call that failed."""
+    tb = error.__traceback__
+    if tb is not None and tb.tb_next is None:
+        how = "it is called as hybrid_forward(F, inputs..., parameters by name...), where F is mx.nd or mx.sym"
+        raise TypeError(f"{error}; {how}") from None

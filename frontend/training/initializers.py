@@ -250,7 +250,8 @@ def create(initializer: Any, *args: Any, **kwargs: Any) -> Initializer:
     if isinstance(initializer, dict):
         return create(**initializer)
     if not isinstance(initializer, str):
-        raise AssertionError("initializer must be of string type")
+        made = f": write {initializer.__name__}(), which makes one" if isinstance(initializer, type) else ""
+        raise AssertionError(f"initializer must be of string type{made}")
     if initializer.startswith(("[", "{")):
         if args or kwargs:
             raise AssertionError("an initializer given as JSON takes no further arguments")

@@ -114,7 +114,7 @@ def test_labels_are_filled_in(run):
         (("run", *FILES, "--input", "text.npy"), "text.npy: "),
         (
             ("run", *FILES, "--input", "2x4x8x8"),
-            "net-symbol.json: simple_bind error. Arguments:\ndata: (2, 4, 8, 8)\nErr",
+            "net-symbol.json: Error in operator net_conv0_fwd: Convolution: Shape inconsistent, Provided = [4,3,3,3]",
         ),
         (("run", "net-symbol.json", "list.params", "--input", "x.npy"), "list.params holds arrays without names"),
         (

@@ -42,7 +42,8 @@ def test_names_shapes_repr_and_graph(name):
 def test_unknown_names_list_all():
     with pytest.raises(ValueError) as e:
         vision.get_model("resnet51")
-    assert str(e.value) == "Model resnet51 is not supported. Available options are\n\t" + "\n\t".join(sorted(ZOO))
+    said = "Model resnet51 is not supported; did you mean 'resnet50_v1'? Available options are\n\t"
+    assert str(e.value) == said + "\n\t".join(sorted(ZOO))
     assert isinstance(vision.get_model("ResNet18_V1", classes=3), vision.ResNetV1)
 
 

@@ -114,6 +114,9 @@ def of_the_zoo(name: str, params: str | None, zeros: bool = False) -> Any:
     try:
         block = vision.get_model(name)
     except ValueError as e:
+        file, _, block_name = name.rpartition(":")
+        if Path(f"{file}.py").is_file():
+            raise IRError(f"there is no file {name!r}; did you mean {file}.py:{block_name}?") from e
         known = did_you_mean(name, vision._MODELS)
         raise IRError(f"there is no file {name!r}, nor a model of that name in the zoo{known}") from e
     if params:

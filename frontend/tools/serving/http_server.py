@@ -191,9 +191,14 @@ def application(service: Service) -> Starlette:
     return app
 
 
-def _http_error(_request: Request, error: Exception) -> Response:
+def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return JSONResponse({"error": error.detail}, error.status_code, headers=error.headers)
+    detail = error.detail
+    if error.status_code == 404:
+        detail += "; paths are those of the Open Inference Protocol, as /v2/models/NAME/infer; / is a page for people"
+    elif error.status_code == 405:
+        detail += f": {request.method}; this path takes {(error.headers or {}).get('Allow', 'other methods')}"
+    return JSONResponse({"error": detail}, error.status_code, headers=error.headers)
 
 
 def _answers(handler: Callable[..., Any]) -> Callable[..., Any]:

@@ -172,7 +172,7 @@ def known_input(name: Any, known: Mapping[str, Described], so_far: Mapping[str, 
         raise Refused(400, f"an input has no name; the model takes {listed}")
     if name not in known:
         near = did_you_mean(name, list(known)) if len(name) <= _SHOWN_NAME else ""
-        raise Refused(400, f"there is no input {shown(name[:_SHOWN_NAME])!r}{near}; the model takes {listed}")
+        raise Refused(400, f"the model takes {listed}; there is no input {shown(name[:_SHOWN_NAME])!r}{near}")
     if name in so_far:
         raise Refused(400, f"input {shown(name)} is given twice")
     return known[name]
@@ -275,6 +275,8 @@ def _object(value: Any, what: str) -> dict[str, Any]:
 
 
 def _list(value: Any, what: str, most: int) -> list[Any]:
+    if value is None:
+        raise Refused(400, f"the request has no {what}, which must be a list")
     if not isinstance(value, list):
         raise Refused(400, f"{what} must be a list")
     if len(value) > most:

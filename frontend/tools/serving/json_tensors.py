@@ -76,7 +76,7 @@ def _list_at(text: memoryview, begin: int) -> memoryview:
         depth += piece.count(b"[") - piece.count(b"]")
         end = further
     if depth:
-        raise Invalid("data must be numbers, or true and false, in lists of equal lengths")
+        raise Invalid("the data of an input must be numbers, or true and false, in lists of equal lengths")
     last = max(begin, end - 4096)
     return text[begin : last + len(bytes(text[last:end]).rstrip(b"," + _SPACE))]
 

@@ -131,7 +131,7 @@ class Predictor:
         for name in arrays:
             if name not in names:
                 raise ValueError(
-                    f"there is no input {name!r}{did_you_mean(str(name), names)}; the model takes {_listed(inputs)}"
+                    f"the model takes {_listed(inputs)}; there is no input {name!r}{did_you_mean(str(name), names)}"
                 )
         optional = getattr(self.model, "optional", ())
         missing = [name for name in names if name not in arrays and name not in optional]

@@ -212,8 +212,7 @@ class ModelStore:
         versions = sorted(v for n, v in served if n == name)
         if not versions:
             names = sorted({n for n, _ in served})
-            near = did_you_mean(name, names) if len(name) <= 100 else ""
-            raise Refused(404, f"there is no model {name[:100]!r}{near}; there are {', '.join(names) or 'none'}")
+            raise _no_model(name, names)
         if not version:
             return served[name, versions[-1]]
         longest = self.options.limits.version
@@ -248,8 +247,7 @@ class ModelStore:
             sources = [s for s in self._sources() if s.name == name]
             if not sources:
                 known = sorted({s.name for s in self._sources()})
-                near = did_you_mean(name, known) if len(name) <= 100 else ""
-                raise Refused(404, f"there is no model {name[:100]!r}{near}; there are {', '.join(known) or 'none'}")
+                raise _no_model(name, known)
             self._unloaded.discard(name)
             self._drop(
                 key for key in list(self._served) if key[0] == name and key[1] not in {s.version for s in sources}
@@ -402,3 +400,10 @@ def _configured(source: Source, path: Path) -> Source:
     if found.get("max_batch", 1) < 1 or found.get("delay", 0) < 0:
         raise MXNetError(f"{path}: max_batch is at least 1, delay_ms at least 0")
     return replace(source, **found)
+
+
+def _no_model(name: str, known: Sequence[str]) -> Refused:
+    """The refusal of a name that no model has."""
+    near = did_you_mean(name, known) if len(name) <= 100 else ""
+    listed = near if "did you mean" in near else f"; there are {', '.join(known) or 'none'}"
+    return Refused(404, f"there is no model {name[:100]!r}{listed}")

@@ -58,6 +58,7 @@ from gluonjit.gluon.model_zoo.vision.vgg import (
     vgg19,
     vgg19_bn,
 )
+from gluonjit.ir.opdef import did_you_mean
 
 _MODELS: dict[str, Callable[..., Classifier]] = {
     "alexnet": alexnet,
@@ -161,5 +162,8 @@ def get_model(name: str, **kwargs: Any) -> Classifier:
     """
     name = name.lower()
     if name not in _MODELS:
-        raise ValueError(f"Model {name} is not supported. Available options are\n\t" + "\n\t".join(sorted(_MODELS)))
+        near = did_you_mean(name, _MODELS)
+        raise ValueError(
+            f"Model {name} is not supported{near or '.'} Available options are\n\t" + "\n\t".join(sorted(_MODELS))
+        )
     return _MODELS[name](**kwargs)
