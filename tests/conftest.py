@@ -49,8 +49,9 @@ def leaves_no_trace():
 
 FRONT_END = {"checkpoint", "dropin", "frontend", "gluon", "module", "onnx_files", "reference", "rnn"}
 """Folders whose tests often compile the same graphs, and are not about how that is done. All others compile anew."""
-NOT_ABOUT_CODE = FRONT_END | {"operators"}
-"""Folders whose tests judge graphs rather than the code that is generated for them."""
+NOT_ABOUT_CODE = FRONT_END - {"gluon", "reference"}
+"""Folders whose tests judge graphs rather than the code that is generated for them. Operators and whole models are
+judged as users run them."""
 
 
 @pytest.fixture(autouse=True)
