@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gluonjit.codegen import compile_parts
+from support import top_benchmarks
 from support.limits import end_when_stuck, leaving_no_trace, limited
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -16,6 +17,7 @@ def pytest_configure(config):
     # The user's own cache is none of our business. See `compiled_fast` and `object_cache`.
     os.environ["GLUONJIT_CACHE"] = "0"
     os.environ["GLUONJIT_VERIFY_EACH"] = "1"
+    top_benchmarks.make_importable()
 
 
 @pytest.hookimpl(wrapper=True)
