@@ -238,7 +238,12 @@ def delete(
 
 # Percentiles and counts
 
-ERRORS["percentile"] = lambda *_: OperatorError("percentile exceeds the valid range")
+
+class PercentileError(OperatorError, ValueError):
+    """A percentage below 0 or above 100; a ValueError in MXNet."""
+
+
+ERRORS["percentile"] = lambda *_: PercentileError("percentile exceeds the valid range")
 
 
 def _between(b: Any, lines: Any, place: Any, how: str) -> Any:
@@ -279,7 +284,7 @@ def percentile(
 
     Shapes: a (any), q (n,) or () -> q's shape, then a's without the reduced axes
 
-    MXNetError for a percentage below 0 or above 100. No gradient flows.
+    ValueError for a percentage below 0 or above 100. No gradient flows.
 
     >>> mx.np.percentile(mx.np.array([1, 2, 4]), 75).asnumpy().tolist()
     3.0
@@ -288,7 +293,7 @@ def percentile(
     if q is None:
         lead: tuple[int, ...] = ()
         if not 0 <= (q_scalar or 0) <= 100:
-            raise OperatorError("percentile exceeds the valid range")
+            raise PercentileError("percentile exceeds the valid range")
         q = b.constant(np.array([q_scalar], np.float64))
     else:
         lead = tuple(q.shape)
