@@ -220,10 +220,18 @@ def polyval(p: Any, x: Any) -> Any:
 
 
 def _removed(name: str) -> Callable[..., Any]:
-    def function(*args: Any, **kwargs: Any) -> Any:
-        raise RuntimeError(f"NumPy has removed {name}, which MXNet took from it: use numpy_financial.{name}")
+    message = f"NumPy has removed {name}, which MXNet took from it: use numpy_financial.{name}"
 
-    function.__name__, function.__doc__ = name, "What NumPy has no more; raises an error that says where it is"
+    def function(*args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError(message)
+
+    function.__name__ = name
+    function.__doc__ = f"""What NumPy has no more; says where it is
+
+    >>> mx.np.{name}()
+    Traceback (most recent call last):
+    RuntimeError: {message}
+    """
     return function
 
 

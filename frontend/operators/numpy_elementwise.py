@@ -10,9 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-
-from gluonjit.ir.types import BOOL, F32, F64, DType, dtype_of
+from gluonjit.ir.types import BOOL, F32, F64, DType, broadcast_shapes, dtype_of
 from gluonjit.operators import creation, unary  # noqa: F401  (declare the operators of `mx.nd`)
 from gluonjit.operators.attributes import boolean, integer, number, optional
 from gluonjit.operators.binary import beside_scalar
@@ -295,14 +293,14 @@ _declare_of_floats(
 def _with_sign(b: Any, x: Any, y: Any) -> Any:
     """As in MXNet, -0 is not negative, and NaN has the sign that x has not."""
     zero = b.constant(0, dtype_of(x))
-    shape = np.broadcast_shapes(tuple(x.shape), tuple(y.shape))
+    shape = broadcast_shapes(tuple(x.shape), tuple(y.shape))
     below, negative, other = (b.broadcast(v, shape=shape) for v in (b.lt(x, zero), b.lt(y, zero), b.ge(y, zero)))
     return b.select(getattr(b, "or")(both(b, below, negative), both(b, negated(b, below), other)), x, b.neg(x))
 
 
 def _greatest_divisor(b: Any, x: Any, y: Any) -> Any:
     """Euclid's algorithm, on absolute values."""
-    shape = np.broadcast_shapes(tuple(x.shape), tuple(y.shape))
+    shape = broadcast_shapes(tuple(x.shape), tuple(y.shape))
     own = dtype_of(x)
 
     def body(b: Any, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:

@@ -287,7 +287,7 @@ def ctrl_c():
 
 
 @pytest.mark.usefixtures("ctrl_c")
-@pytest.mark.parametrize(("owner", "name"), [(mx.optimizer.Updater, "prepare"), (NDArray, "_wrote")])
+@pytest.mark.parametrize(("owner", "name"), [(mx.optimizer.Updater, "_prepare"), (NDArray, "_wrote")])
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adagrad", "ftrl", Halfway])
 def test_ctrl_c_waits_for_the_end_of_a_step(optimizer, owner, name, monkeypatch):
     """Rows, dense weights, states and counts are those of after the step, wherever in it the signal arrives."""

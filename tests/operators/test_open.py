@@ -31,9 +31,10 @@ N = named("n")
 PIPELINE = "expand, legalize-broadcast, simplify, fold, cse, dce"
 
 NEED_SIZES = set(
-    # Their first axis is that of time, image rows or matrix rows; ends of a slice may lie behind the axis.
-    "CTCLoss RNN _cvimresize _histogram _image_resize _np_diag "
-    "_np_diagonal _np_trace _npi_pad slice _slice_assign _slice_assign_scalar".split()
+    # Their first axis is that of time, image rows or matrix rows; ends of a slice, and places that are inserted or
+    # deleted, may lie behind the axis.
+    "CTCLoss RNN _cvimresize _histogram _image_resize _np_diag _np_diagonal _np_trace _npi_delete _npi_insert_slice "
+    "_npi_pad _npi_pinv slice _slice_assign _slice_assign_scalar".split()
 )
 """Operators of which a sample cannot be open along its first axis."""
 

@@ -236,7 +236,7 @@ def test_released_parameters(file, packed):
     packed.clear()
     np.testing.assert_array_equal(net(X).asnumpy(), wanted)
     assert packed and not any(packed)
-    assert net[0].weight.__dict__["_data"] is None
+    assert net[0].weight.__dict__["_first"] is None
     np.testing.assert_array_equal(net[0].weight.data().asnumpy(), mx.nd.load(str(file))["0.weight"].asnumpy())
 
 
