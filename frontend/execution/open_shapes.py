@@ -102,10 +102,10 @@ class Openings:
                 found = opened(self.history, types, way, step)
                 if found is None or self.has_failed(tuple(found)):
                     continue
-                self._step = step if way == "steps" else None
-                yield tuple(found)
                 if self.closed is not None:
                     return
+                self._step = step if way == "steps" else None
+                yield tuple(found)
                 if steps is _STEPS:
                     break
 

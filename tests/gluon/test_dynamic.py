@@ -513,6 +513,18 @@ def test_a_declared_name_is_one_size():
         assert (found and list(map(str, found))) == texts
 
 
+def test_nothing_is_tried_for_what_is_closed():
+    """Blocks and executors ask alike: after so many failures, not even the first of the candidates is given."""
+    tried = open_shapes.Openings()
+    tried.history.append([tensor("f32", 4, 5)])
+    for n in range(6, 6 + open_shapes.MAX_FAILURES):
+        assert tried.closed is None
+        for candidate in tried.candidates([tensor("f32", n, n)]):
+            tried.failed((*candidate, tensor("f32", n)), "it depends")
+            break
+    assert tried.closed == "it depends" and not list(tried.candidates([tensor("f32", 50, 51)]))
+
+
 def test_small_sizes_that_cannot_be_open():
     """None is a power of two times a name and a rest."""
     rows = [[tensor("f32", 4, 5)], [tensor("f32", 4, 3)]]
