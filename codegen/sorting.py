@@ -103,18 +103,30 @@ class Sort:
             return _number(lanes, self.item, value)
 
         if dtype.is_float:
-            magnitude = f.op(f"and {type} {x}, {number(-sign - 1)}")
-            negative = f.op(f"ashr {type} {x}, {number(dtype.bits - 1)}")
-            key = f.op(f"xor {type} {x}, {f.op(f'and {type} {negative}, {number(-sign - 1)}')}")
+            magnitude = self._magnitude(x, lanes)
             zero = f.op(f"icmp eq {type} {magnitude}, {number(0)}")
-            key = f.op(f"select {mask} {zero}, {type} {number(0)}, {type} {key}")
-            nan = f.op(f"icmp sgt {type} {magnitude}, {number(_INFINITY[dtype])}")
+            key = f.op(f"select {mask} {zero}, {type} {number(0)}, {type} {self._folded(x, lanes)}")
+            nan = self._is_nan(magnitude, lanes)
             key = f.op(f"select {mask} {nan}, {type} {number(-sign - 1)}, {type} {key}")
         elif dtype.kind == "i":
             key = x
         else:
             key = f.op(f"xor {type} {x}, {number(sign)}")
         return f.op(f"xor {type} {key}, {number(-1)}") if self.descending else key
+
+    def _magnitude(self, x: str, lanes: int) -> str:
+        type, most = vector(lanes, self.item), (1 << (self.dtype.bits - 1)) - 1
+        return self.f.op(f"and {type} {x}, {_number(lanes, self.item, most)}")
+
+    def _is_nan(self, magnitude: str, lanes: int) -> str:
+        infinity = _number(lanes, self.item, _INFINITY[self.dtype])
+        return self.f.op(f"icmp sgt {vector(lanes, self.item)} {magnitude}, {infinity}")
+
+    def _folded(self, x: str, lanes: int) -> str:
+        """A float's bits as an integer that orders as it does, and back: below 0, all but the sign are inverted."""
+        f, type = self.f, vector(lanes, self.item)
+        negative = f.op(f"ashr {type} {x}, {_number(lanes, self.item, self.dtype.bits - 1)}")
+        return f.op(f"xor {type} {x}, {self._magnitude(negative, lanes)}")
 
     def _from_key(self, key: str, lanes: int) -> str:
         """The element; of zeros 0, of NaNs one of them."""
@@ -123,8 +135,7 @@ class Sort:
         if self.descending:
             key = f.op(f"xor {type} {key}, {_number(lanes, self.item, -1)}")
         if dtype.is_float:
-            negative = f.op(f"ashr {type} {key}, {_number(lanes, self.item, dtype.bits - 1)}")
-            return f.op(f"xor {type} {key}, {f.op(f'and {type} {negative}, {_number(lanes, self.item, -sign - 1)}')}")
+            return self._folded(key, lanes)
         return key if dtype.kind == "i" else f.op(f"xor {type} {key}, {_number(lanes, self.item, sign)}")
 
     # ---- values alone
@@ -162,9 +173,7 @@ class Sort:
         def odd(x: str, lanes: int) -> str:
             type, mask = vector(lanes, self.item), vector(lanes, "i1")
             zero = f.op(f"icmp eq {type} {x}, {_number(lanes, self.item, sign)}")
-            magnitude = f.op(f"and {type} {x}, {_number(lanes, self.item, -sign - 1)}")
-            nan = f.op(f"icmp sgt {type} {magnitude}, {_number(lanes, self.item, _INFINITY[self.dtype])}")
-            return f.op(f"or {mask} {zero}, {nan}")
+            return f.op(f"or {mask} {zero}, {self._is_nan(self._magnitude(x, lanes), lanes)}")
 
         whole, found = 0, "false"
         if lanes > 1:
@@ -185,9 +194,9 @@ class Sort:
                 loop.next(*(f.add(n, one) for n, one in zip(loop.carried, less)))
             with f.for_(0, self.n, carried=[("i64", p) for p in loop.results]) as loop:
                 x = self._element(loop.index)
-                magnitude = f.op(f"and {self.item} {x}, {-sign - 1}")
+                magnitude = self._magnitude(x, 1)
                 zero = f.op(f"icmp eq {self.item} {magnitude}, 0")
-                nan = f.op(f"icmp sgt {self.item} {magnitude}, {_INFINITY[self.dtype]}")
+                nan = self._is_nan(magnitude, 1)
                 at = f.op(f"select i1 {zero}, i64 {loop.carried[0]}, i64 {loop.carried[1]}")
                 wanted = f.op(f"icmp slt i64 {at}, {f.extent(self.count)}")
                 with f.if_(f.op(f"and i1 {f.op(f'or i1 {zero}, {nan}')}, {wanted}")):
