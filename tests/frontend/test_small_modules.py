@@ -6,7 +6,6 @@ import pytest
 
 import gluonjit as mx
 from gluonjit.contrib import autograd as old_autograd
-from gluonjit.executor_manager import _check_arguments, _split_input_slice
 
 
 def test_gradients_in_the_old_way():
@@ -19,14 +18,6 @@ def test_gradients_in_the_old_way():
             assert not mx.autograd.is_recording()
         assert mx.autograd.is_recording()
     assert not mx.autograd.is_recording() and not mx.autograd.is_training()
-
-
-def test_parts_of_a_batch():
-    assert _split_input_slice(7, [1, 1, 2]) == [slice(0, 2), slice(2, 4), slice(4, 7)]
-    with pytest.raises(ValueError, match="Too many slices"):
-        _split_input_slice(1, [1, 1])
-    with pytest.raises(ValueError, match='duplicated argument name "a"'):
-        _check_arguments(mx.sym.var("a") + mx.sym.var("a"))
 
 
 def test_private_names_of_parameters_and_modules():

@@ -20,7 +20,7 @@ MAY_IMPORT = {
 }
 FRONTEND = (
     "language.mxnet_names",
-    "_version _tracebacks attribute base engine executor_manager libinfo log lr_scheduler name registry util",
+    "_version _tracebacks attribute base engine libinfo log lr_scheduler name registry util",
     "context deployed",
     "files",
     "language",
@@ -34,7 +34,7 @@ FRONTEND = (
     "data initializer lr_scheduler metric model optimizer",
     "image profiling",
     "autograd callback io kvstore monitor numpy_extension operator profiler random recordio visualization",
-    "gluon rnn",
+    "executor_manager gluon rnn",
     "horovod",
     "module notebook test_utils",
     "onnx",
