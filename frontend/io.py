@@ -7,9 +7,7 @@ from gluonjit.data import iterators as _iterators
 from gluonjit.data.comma_separated import CSVIter as CSVIter
 from gluonjit.data.iterators import *  # noqa: F403
 from gluonjit.data.libsvm import LibSVMIter as LibSVMIter
-from gluonjit.image.record_iterators import ImageDetRecordIter as ImageDetRecordIter
-from gluonjit.image.record_iterators import ImageRecordIter as ImageRecordIter
-from gluonjit.image.record_iterators import ImageRecordUInt8Iter as ImageRecordUInt8Iter
+from gluonjit.image.record_iterators import *  # noqa: F403
 from gluonjit.language.mxnet_names import forward as _forward
 
 __getattr__ = _forward(__name__, _iterators)

@@ -23,7 +23,8 @@ def pillow() -> Any:
 
 
 def decode(data: bytes, mode: str | None) -> np.ndarray:
-    """The image in a file's contents: u8[height, width, 3] for mode 'RGB', u8[height, width] for 'L' (gray).
+    """The image in a file's contents: u8[height, width, 3] for mode 'RGB', 4 channels for 'RGBA', u8[height, width]
+    for 'L' (gray).
 
     With None, gray images stay gray, all others become 'RGB'. The EXIF orientation is applied.
     """

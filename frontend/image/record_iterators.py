@@ -5,43 +5,37 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from gluonjit import ndarray
 from gluonjit.base import MXNetError
 from gluonjit.data.iterators import DataDesc, MXDataIter
 from gluonjit.data.records import IRHeader, MXIndexedRecordIO, MXRecordIO, unpack
 from gluonjit.files.image_files import decode
+from gluonjit.image.affine import RandomAffine, warp_affine
 from gluonjit.image.augment import EIGVAL, EIGVEC, GRAY, shifted_hls
 from gluonjit.image.image import MAX_PIXELS, _get_interp_method, imresize
 from gluonjit.image.image_iter import listed
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ndarray import NDArray
 
-__all__ = ["ImageDetRecordIter", "ImageRecordIter", "ImageRecordUInt8Iter"]
+__all__ = [
+    "ImageDetRecordIter",
+    "ImageRecordInt8Iter",
+    "ImageRecordIter",
+    "ImageRecordIter_v1",
+    "ImageRecordUInt8Iter",
+    "ImageRecordUInt8Iter_v1",
+]
 
 _METHODS = (0, 1, 2, 3, 4, 9, 10)
 """Of interpolation: OpenCV's, by whether the image becomes larger, or at random."""
 _NO_EFFECT = "verbose prefetch_buffer ctx device_id shuffle_chunk_size shuffle_chunk_seed".split()
-_MISSING: dict[str, Any] = {
-    "aug_seq": "aug_default",
-    "max_rotate_angle": 0,
-    "rotate": -1,
-    "max_shear_ratio": 0,
-    "max_crop_size": -1,
-    "min_crop_size": -1,
-    "max_random_scale": 1,
-    "min_random_scale": 1,
-    "max_img_size": 1e10,
-    "min_img_size": 0,
-    "mean_img": "",
-    "mean_a": 0,
-    "std_a": 1,
-    "max_random_contrast": 0,
-    "max_random_illumination": 0,
-}
-"""Settings that are not implemented, with the values at which they do nothing."""
+_ONE_SEQUENCE = {"aug_seq": "aug_default"}
+"""Settings with the only values that are implemented."""
 
 
 class _RecordIter(MXDataIter):
@@ -49,6 +43,9 @@ class _RecordIter(MXDataIter):
     describes the labels (`_label_shape`)."""
 
     _dtype: type = np.float32
+    _dtypes: tuple[type, ...] = (np.float32,)
+    """Those that the setting `dtype` may name."""
+    _channels: tuple[int, ...] = (3, 1)
     _method: int
     """The interpolation of `_resized`."""
 
@@ -72,11 +69,12 @@ class _RecordIter(MXDataIter):
     ) -> None:
         super().__init__(int(batch_size))
         what = type(self).__name__
-        if dtype not in (None, np.dtype(self._dtype).name, self._dtype):
-            raise MXNetError(f"{what} gives {np.dtype(self._dtype).name}, not {dtype!r}")
+        if dtype is not None:
+            self._dtype = self._known_dtype(dtype)
         self._shape = tuple(int(n) for n in data_shape)
-        if len(self._shape) != 3 or self._shape[0] not in (1, 3) or min(self._shape) < 1:
-            raise MXNetError(f"{what}: data_shape is {data_shape}, not (3, height, width) or (1, height, width)")
+        if len(self._shape) != 3 or self._shape[0] not in self._channels or min(self._shape) < 1:
+            shapes = " or ".join(f"({n}, height, width)" for n in self._channels)
+            raise MXNetError(f"{what}: data_shape is {data_shape}, not {shapes}")
         if self.batch_size < 1 or not 0 <= part_index < num_parts:
             raise MXNetError(f"{what}: batch_size={batch_size}, part {part_index} of {num_parts} is not possible")
         self._records, positions = _opened(path_imgrec, path_imgidx)
@@ -104,6 +102,13 @@ class _RecordIter(MXDataIter):
         """The current batch's."""
         self._filled = 0
         self._batch: tuple[np.ndarray, np.ndarray, np.ndarray]
+
+    def _known_dtype(self, dtype: Any) -> type:
+        for known in self._dtypes:
+            if dtype in (known, np.dtype(known), np.dtype(known).name):
+                return known
+        names = " or ".join(np.dtype(known).name for known in self._dtypes)
+        raise MXNetError(f"{type(self).__name__} gives {names}, not {dtype!r}")
 
     def _label_shape(self) -> tuple[int, ...]:
         """The shape of an example's label."""
@@ -177,8 +182,9 @@ class _RecordIter(MXDataIter):
         return images, labels, np.array([header.id for header, _ in records], np.uint64)
 
     def _decoded(self, data: bytes) -> np.ndarray:
-        x = decode(data, "RGB" if self._shape[0] == 3 else "L")
-        return x.reshape(*x.shape[:2], self._shape[0])
+        channels = self._shape[0]
+        x = decode(data, {1: "L", 3: "RGB", 4: "RGBA"}[channels])
+        return x.reshape(*x.shape[:2], channels)
 
     def _shorter_edge(self, x: np.ndarray, size: int, random: np.random.RandomState) -> np.ndarray:
         """The image with its shorter edge of length `size`; unchanged if that is not positive."""
@@ -221,16 +227,24 @@ class ImageRecordIter(_RecordIter):
       start. `data_shape`: (3, height, width), or (1, height, width) for gray. `label_width`: numbers of a label.
     * `path_imglist`: a list with other labels, in lines `number of the record<TAB>label<TAB>…<TAB>path`; of longer
       labels, the first `label_width` numbers are taken.
-    * `resize`: the length of the shorter edge; `pad`: pixels of `fill_value` around the image. Then it is cropped:
-      in the middle, at random with `rand_crop`, or with `random_resized_crop` at random with a share of the area from
-      `min_random_area` to `max_random_area` and an aspect ratio from `min_aspect_ratio` to `max_aspect_ratio` (without
-      a minimum: 1 ± `max_aspect_ratio`), lying or standing, and resized. An image that is too small is enlarged first.
+    * `resize`: the length of the shorter edge. Then the image is rotated by `rotate` degrees, or up to
+      ± `max_rotate_angle`, or by one of `rotate_list`; sheared by up to ± `max_shear_ratio`; made larger by a factor
+      from `min_random_scale` to `max_random_scale`, and wider by an aspect ratio from `min_aspect_ratio` to
+      `max_aspect_ratio` (without a minimum: 1 ± `max_aspect_ratio`), in a frame of `min_img_size` to `max_img_size`.
+      `fill_value` is where the image is not. `pad`: pixels of `fill_value` around it.
+    * Then it is cropped: in the middle, or at random with `rand_crop`; with `min_crop_size` and `max_crop_size`, a
+      square of such a size is resized; with `random_resized_crop`, a part is taken at random and resized, with a share
+      of the area from `min_random_area` to `max_random_area` and the aspect ratio above, lying or standing. An image
+      that is too small is enlarged first.
     * `brightness`, `contrast`, `saturation`: each is multiplied by 1 ± up to so much, in random order; `pca_noise`: the
       standard deviation of a color that is added to all pixels, along the principal components of ImageNet's colors.
       `random_h`, `random_l`, `random_s`: up to so much is added to hue (of 180), lightness and saturation (of 255).
     * `inter_method`: 0 nearest, 1 bilinear, 2 cubic, 3 area, 4 Lanczos; 9: cubic for larger images, area for smaller
       ones; 10: any of them.
-    * `mirror`, `rand_mirror`: flips images, or half of them. Pixels become (x − mean) · scale / std.
+    * `mirror`, `rand_mirror`: flips images, or half of them. Pixels become ((x − mean) · c + i) · scale / std, with a
+      factor c of 1 ± up to `max_random_contrast`, and i up to ± `max_random_illumination`. `mean_img` is a file with
+      an image that takes the place of `mean_…`; if there is no such file, the images' mean is written there.
+    * `dtype`: float32, uint8 (pixels as they are) or int8 (see `ImageRecordInt8Iter`).
     * The last batch is filled up from the next pass, which goes on behind these (`pad` says how many). Without
       `round_batch`, it is filled up with images of the batch before (of the start, if there is none).
     * `num_parts`, `part_index`: reads one of several equal parts. `shuffle` draws the order of each pass.
@@ -238,6 +252,9 @@ class ImageRecordIter(_RecordIter):
 
     MXNetError for a malformed file, and for settings of MXNet that are not implemented.
     """
+
+    _dtypes: tuple[type, ...] = (np.float32, np.uint8, np.int8)
+    _channels: tuple[int, ...] = (3, 1, 4)
 
     def __init__(
         self,
@@ -257,6 +274,16 @@ class ImageRecordIter(_RecordIter):
         resize: int = -1,
         pad: int = 0,
         fill_value: int = 255,
+        rotate: int = -1,
+        rotate_list: Any = (),
+        max_rotate_angle: int = 0,
+        max_shear_ratio: float = 0,
+        min_random_scale: float = 1,
+        max_random_scale: float = 1,
+        min_img_size: float = 0,
+        max_img_size: float = 1e10,
+        min_crop_size: int = -1,
+        max_crop_size: int = -1,
         rand_crop: bool = False,
         random_resized_crop: bool = False,
         min_random_area: float = 1,
@@ -276,17 +303,22 @@ class ImageRecordIter(_RecordIter):
         mean_r: float = 0,
         mean_g: float = 0,
         mean_b: float = 0,
+        mean_a: float = 0,
         std_r: float = 1,
         std_g: float = 1,
         std_b: float = 1,
+        std_a: float = 1,
+        mean_img: str = "",
         scale: float = 1,
+        max_random_contrast: float = 0,
+        max_random_illumination: float = 0,
         dtype: Any = None,
         data_name: str = "data",
         label_name: str = "softmax_label",
         **others: Any,
     ) -> None:
         what = type(self).__name__
-        _check_settings(what, others, _MISSING, _NO_EFFECT)
+        _check_settings(what, others, _ONE_SEQUENCE, _NO_EFFECT)
         if label_width < 1:
             raise MXNetError(f"{what}: label_width is {label_width}, not a number of numbers")
         _check_choice(what, "inter_method", inter_method, _METHODS)
@@ -314,17 +346,52 @@ class ImageRecordIter(_RecordIter):
         self._areas = min_random_area, max_random_area
         least = 1 - max_aspect_ratio if min_aspect_ratio is None else min_aspect_ratio
         self._ratios = least, 1 + max_aspect_ratio if min_aspect_ratio is None else max_aspect_ratio
-        if self._ratios != (1, 1) and not random_resized_crop:
+        if isinstance(rotate_list, str):
+            rotate_list = [angle for angle in rotate_list.split(",") if angle]
+        scales = min_random_scale, max_random_scale
+        crops = min_crop_size, max_crop_size
+        if random_resized_crop and (scales != (1, 1) or crops != (-1, -1) or rand_crop):
             raise MXNetError(
-                f"{what}: aspect ratios {self._ratios} without random_resized_crop: "
-                "MXNet 1.9.1 has it, gluonjit lacks it"
+                f"{what}: random_resized_crop cannot be combined with rand_crop, min_random_scale, max_random_scale, "
+                "min_crop_size and max_crop_size"
             )
+        self._crops = crops if min(crops) > 0 else None
+        self._affine = RandomAffine(
+            rotate,
+            tuple(map(int, rotate_list)),
+            max_rotate_angle,
+            max_shear_ratio,
+            scales,
+            (1, 1) if random_resized_crop else self._ratios,
+            min_img_size,
+            max_img_size,
+            fill_value,
+        )
         self._method = inter_method
         self._mirror, self._random_mirror = mirror, rand_mirror
         self._jitter, self._pca_noise = (brightness, contrast, saturation), pca_noise
         self._hls = random_h, random_l, random_s
         channels = self._shape[0]
-        self._mean, self._factor = _normalization((mean_r, mean_g, mean_b), (std_r, std_g, std_b), scale, channels)
+        means, widths = (mean_r, mean_g, mean_b, mean_a), (std_r, std_g, std_b, std_a)
+        self._mean, self._width = (np.array(part[:channels], np.float32).reshape(-1, 1, 1) for part in (means, widths))
+        self._scale, self._contrast, self._illumination = scale, max_random_contrast, max_random_illumination
+        if mean_img:
+            self._mean = self._mean_of(mean_img)
+
+    def _mean_of(self, file: str) -> np.ndarray:
+        """The mean image in a file; if there is none, that of all images of this iterator, which is written there."""
+        if not Path(file).exists():
+            total = np.zeros(self._shape, np.float64)
+            for place in self._positions:
+                total += self._pixels(self._record_at(place)[1], self._image_numbers)
+            ndarray.save(file, {"mean_img": NDArray._wrap((total / len(self._positions)).astype(np.float32))})
+        arrays = ndarray.load(file)
+        mean = arrays.get("mean_img") if isinstance(arrays, dict) else arrays[0]
+        if mean is None or mean.shape != self._shape:
+            found = "none" if mean is None else f"one of {mean.shape}"
+            raise MXNetError(f"{file}: a mean image of {self._shape} is needed, there is {found}")
+        array: np.ndarray = mean.asnumpy()
+        return array
 
     def _label_shape(self) -> tuple[int, ...]:
         return () if self._label_width == 1 else (self._label_width,)
@@ -342,26 +409,52 @@ class ImageRecordIter(_RecordIter):
         return label[0] if self._label_width == 1 else label
 
     def _image(self, data: bytes, random: np.random.RandomState) -> np.ndarray:
+        return self._finished(self._pixels(data, random), random)
+
+    def _pixels(self, data: bytes, random: np.random.RandomState) -> np.ndarray:
+        """u8[channels, height, width], before any normalization."""
         x = self._decoded(data)
         height, width = self._shape[1:]
         x = self._shorter_edge(x, self._resize, random)
+        if self._affine.changes():
+            x = self._warped(x, random)
         if self._pad:
             x = np.pad(x, ((self._pad,) * 2, (self._pad,) * 2, (0, 0)), constant_values=self._fill)
         part = self._any_crop(x, random) if self._resized_crop else None
         if part is not None:
             x = self._resized(part, height, width, random)
+        elif self._crops:
+            least, most = self._crops
+            if not least <= most <= min(x.shape[:2]):
+                raise MXNetError(
+                    f"{self._records.uri}: from an image of {x.shape[0]} x {x.shape[1]} pixels, squares of "
+                    f"min_crop_size={least} to max_crop_size={most} cannot be cut"
+                )
+            size = random.randint(least, most + 1)
+            x = self._resized(self._cut(x, size, size, random), height, width, random)
         else:
-            x = self._enlarged(x, random)
-            h, w = x.shape[:2]
-            top, left = (h - height) // 2, (w - width) // 2
-            if self._random_crop:
-                top, left = random.randint(h - height + 1), random.randint(w - width + 1)
-            x = x[top : top + height, left : left + width]
+            x = self._cut(self._enlarged(x, random), height, width, random)
         if any(self._jitter) or any(self._hls) or self._pca_noise:
             x = self._recolored(x, random)
         if self._mirror or self._random_mirror and random.randint(2):
             x = x[:, ::-1]
-        return self._finished(x.transpose(2, 0, 1))
+        return x.transpose(2, 0, 1)
+
+    def _warped(self, x: np.ndarray, random: np.random.RandomState) -> np.ndarray:
+        """Rotated, sheared, scaled."""
+        h, w = x.shape[:2]
+        matrix, height, width = self._affine.draw(h, w, random)
+        method = random.randint(5) if self._method == 10 else self._method
+        method = _get_interp_method(method, (h, w, height, width))
+        return warp_affine(x, matrix, height, width, method, self._fill)
+
+    def _cut(self, x: np.ndarray, height: int, width: int, random: np.random.RandomState) -> np.ndarray:
+        """A part of this size: the middle, or any."""
+        h, w = x.shape[:2]
+        top, left = (h - height) // 2, (w - width) // 2
+        if self._random_crop:
+            top, left = random.randint(h - height + 1), random.randint(w - width + 1)
+        return x[top : top + height, left : left + width]
 
     def _recolored(self, x: np.ndarray, random: np.random.RandomState) -> np.ndarray:
         """Pixels are rounded, and cut off at 0 and 255, after each change, as in MXNet."""
@@ -410,17 +503,36 @@ class ImageRecordIter(_RecordIter):
                 return x[top : top + new_h, left : left + new_w]
         return None
 
-    def _finished(self, x: np.ndarray) -> np.ndarray:
-        return (x - self._mean) * self._factor
+    def _finished(self, x: np.ndarray, random: np.random.RandomState) -> np.ndarray:
+        contrast = 1 + random.uniform(-self._contrast, self._contrast) if self._contrast else 1.0
+        light = random.uniform(-self._illumination, self._illumination) if self._illumination else 0.0
+        if self._dtype is np.uint8:
+            return x
+        shifted = x - self._mean
+        if self._dtype is np.int8:
+            return np.clip(np.rint(shifted), -128, 127).astype(np.int8)
+        factor = np.float32(contrast * self._scale) / self._width
+        bias = np.float32(light * self._scale) / self._width
+        return shifted * factor + bias
 
 
 class ImageRecordUInt8Iter(ImageRecordIter):
     """`ImageRecordIter` whose batches hold the pixels, u8[batch, channels, height, width], as they are."""
 
-    _dtype = np.uint8
+    _dtype: type = np.uint8
+    _dtypes = (np.uint8,)
 
-    def _finished(self, x: np.ndarray) -> np.ndarray:
-        return x
+
+class ImageRecordInt8Iter(ImageRecordIter):
+    """`ImageRecordIter` whose batches hold pixels minus their means, rounded and cut off, i8[batch, channels, height,
+    width]. As in MXNet, they are neither scaled nor divided by `std_…`."""
+
+    _dtype: type = np.int8
+    _dtypes = (np.int8,)
+
+
+ImageRecordIter_v1, ImageRecordUInt8Iter_v1 = ImageRecordIter, ImageRecordUInt8Iter
+"""MXNet's older implementations of the same."""
 
 
 _MISSING_OF_DETECTION: dict[str, Any] = {"aug_seq": "det_aug_default", "mean_img": "", "mean_a": 0, "std_a": 0}

@@ -40,11 +40,17 @@ def taps(n: int, size: int, method: int, shrinking: bool) -> Taps:
     rest = place - left
     if method == LINEAR:
         return _inside(left, rest, n)
-    reach, weigh = (4, _lanczos) if method == LANCZOS else (2, _cubic)
+    offsets, weights = kernel_taps(rest, method)
+    return (left[:, None] + offsets).clip(0, n - 1), weights
+
+
+def kernel_taps(rest: np.ndarray, method: int) -> Taps:
+    """(offsets of the pixels that one reads, their weights (number of places, offsets)), for places that are `rest`
+    (0 to 1) behind pixel 0."""
+    reach, weigh = {LINEAR: (1, _linear), CUBIC: (2, _cubic), LANCZOS: (4, _lanczos)}[method]
     offsets = np.arange(1 - reach, reach + 1)
-    positions = left[:, None] + offsets
     weights = weigh(rest[:, None] - offsets)
-    return positions.clip(0, n - 1), weights / weights.sum(1, keepdims=True)
+    return offsets, weights / weights.sum(1, keepdims=True)
 
 
 def _inside(left: np.ndarray, rest: np.ndarray, n: int) -> Taps:
@@ -63,6 +69,10 @@ def _coverage(n: int, size: int) -> Taps:
     covered = np.minimum(positions + 1, edges[1:, None]) - np.maximum(positions, edges[:-1, None])
     weights = covered.clip(0)
     return positions.clip(0, n - 1), weights / weights.sum(1, keepdims=True)
+
+
+def _linear(x: np.ndarray) -> np.ndarray:
+    return (1 - np.abs(x)).clip(0)
 
 
 def _cubic(x: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ import pytest
 
 import gluonjit as mx
 from gluonjit import io, recordio
+from gluonjit.image.affine import RandomAffine, warp_affine
 
 pytest.importorskip("PIL.Image", reason="images are packed and read with Pillow")
 
@@ -134,17 +135,105 @@ def test_random_colors(tmp_path):
     assert (one == three).all() and (one != plain).any()
 
 
+AS_MXNET = [
+    ({"rotate": 30}, [143, 182, 210, 37, 146, 183, 226, 108, 151, 185, 214, 32, 156, 189, 228, 142]),
+    (
+        {"rotate": 75, "fill_value": 7, "pad": 1, "inter_method": 2},
+        [247, 3, 24, 85, 206, 231, 140, 13, 169, 209, 192, 89, 144, 175, 218, 255],
+    ),
+    (
+        {"min_random_scale": 1.5, "max_random_scale": 1.5},
+        [160, 181, 206, 231, 174, 196, 220, 246, 188, 210, 177, 93, 202, 225, 162, 21],
+    ),
+    (
+        {"min_aspect_ratio": 0.5, "max_aspect_ratio": 0.5, "inter_method": 4},
+        [122, 145, 164, 188, 158, 161, 217, 255, 171, 232, 209, 32, 250, 228, 117, 61],
+    ),
+    (
+        {"max_img_size": 9, "rotate_list": "20"},
+        [127, 164, 206, 85, 139, 174, 214, 141, 149, 183, 205, 80, 159, 192, 232, 68],
+    ),
+    (
+        {"min_crop_size": 8, "max_crop_size": 8},
+        [72, 109, 170, 127, 109, 150, 215, 48, 146, 191, 132, 97, 183, 168, 49, 146],
+    ),
+    (
+        {"resize": 9, "rotate": 45, "min_img_size": 12, "data_shape": (1, 4, 4)},
+        [179, 126, 74, 137, 188, 131, 78, 113, 186, 165, 98, 93, 182, 156, 95, 77],
+    ),
+]
+"""Settings, and the first channel of one image as MXNet 1.9.1 gives it."""
+
+
+def test_affine_changes_are_those_of_mxnet(tmp_path):
+    y, x, c = np.indices((14, 11, 3))
+    image = ((x * x * 3 + y * 17 + x * y + c * 40) % 256).astype(np.uint8)
+    rec, _ = record_file(tmp_path, [image], [0.0])
+    for settings, wanted in AS_MXNET:
+        batches = io.ImageRecordIter(**{"path_imgrec": rec, "data_shape": (3, 4, 4), "batch_size": 1, **settings})
+        found = next(batches).data[0][0, 0].asnumpy().ravel()
+        assert abs(found - wanted).max() <= ("resize" in settings), settings
+
+
+def test_random_affine_changes():
+    """Bounds are reached, and means are in the middle of them."""
+    drawn = RandomAffine(max_rotate_angle=20, max_shear_ratio=0.5, scales=(0.5, 1.5), ratios=(0.8, 1.2))
+    random = np.random.RandomState(0)
+    matrices, heights, widths = zip(*(drawn.draw(100, 60, random) for _ in range(400)))
+    assert min(heights) in (50, 51) and max(heights) in (148, 149) and abs(np.mean(heights) - 100) < 6
+    assert min(widths) == 30 and max(widths) == 89
+    (a, b), (c, d) = np.moveaxis(np.array(matrices)[:, :, :2], 0, -1)
+    angles = np.rad2deg(np.arctan2(-c, d))
+    wide = np.hypot(c, d)
+    shears = (a * c + b * d) / wide**2
+    high = (a * d - b * c) / wide
+    for found, least, most in ((angles, -20, 20), (shears, -0.5, 0.5), (wide / high, 0.8, 1.2)):
+        assert abs(found.min() - least) < (most - least) / 40 and abs(found.max() - most) < (most - least) / 40
+        assert abs(found.mean() - (least + most) / 2) < (most - least) / 20
+    assert abs(angles - np.rint(angles)).max() < 1e-3
+
+    y = warp_affine(np.ones((2, 2, 1), np.uint8), np.array([[1, 0, 1e9], [0, 1, 0]], np.float32), 2, 2, 2, 9)
+    assert (y == 9).all(), "far outside is the filling"
+
+
+def test_normalization_of_image_records(five, tmp_path):
+    images, rec, _ = five
+    mean = str(tmp_path / "mean.bin")
+
+    def drawn(kind=io.ImageRecordIter, **settings):
+        return next(kind(rec, (3, 4, 4), 5, **settings)).data[0].asnumpy()
+
+    plain = drawn()
+    wanted = plain.mean(0)
+    np.testing.assert_allclose(drawn(mean_img=mean, mean_r=9, scale=0.5), (plain - wanted) / 2, atol=1e-4)
+    np.testing.assert_allclose(mx.nd.load(mean)["mean_img"].asnumpy(), wanted, rtol=1e-6)
+    with pytest.raises(mx.MXNetError, match=r"a mean image of \(1, 4, 4\) is needed, there is one of \(3, 4, 4\)"):
+        io.ImageRecordIter(rec, (1, 4, 4), 5, mean_img=mean)
+
+    signed = drawn(io.ImageRecordInt8Iter, mean_r=100.3, std_r=9, scale=3)
+    assert signed.dtype == np.int8 and (signed == drawn(dtype="int8", mean_r=100.3)).all()
+    shift = np.array([100.3, 0, 0]).reshape(3, 1, 1)
+    assert (signed == np.clip(np.rint(plain - shift), -128, 127)).all()
+    assert drawn(dtype="uint8").dtype == np.uint8 and io.ImageRecordIter_v1 is io.ImageRecordIter
+
+    found = drawn(max_random_contrast=0.5, max_random_illumination=20, mean_r=10, std_r=2, seed=2)
+    for x, y in zip(plain, found):
+        factor, light = np.polyfit(x[1].ravel(), y[1].ravel(), 1)
+        assert 0.5 < factor < 1.5 and abs(light) < 20 and max(abs(factor - 1), abs(light)) > 0.01
+        np.testing.assert_allclose(y[0], ((x[0] - 10) * factor + light) / 2, atol=1e-3)
+
+
 def test_image_records_that_are_refused(five, tmp_path):
     _, rec, _ = five
     given = {"path_imgrec": rec, "data_shape": (3, 4, 4), "batch_size": 2}
     for settings, message in (
         ({"rand_crp": True}, "no setting 'rand_crp'"),
-        ({"max_rotate_angle": 10}, "max_rotate_angle=10: MXNet 1.9.1 has it, gluonjit lacks it"),
+        ({"aug_seq": "aug_own"}, "aug_seq='aug_own': MXNet 1.9.1 has it, gluonjit lacks it"),
         ({"data_shape": (4, 4)}, r"data_shape is \(4, 4\)"),
         ({"batch_size": 0}, "batch_size=0"),
-        ({"dtype": "float16"}, "gives float32"),
+        ({"dtype": "float16"}, "gives float32 or uint8 or int8, not 'float16'"),
         ({"inter_method": 5}, "inter_method is 5"),
-        ({"max_aspect_ratio": 0.25}, "without random_resized_crop: MXNet 1.9.1 has it, gluonjit lacks it"),
+        ({"random_resized_crop": True, "max_random_scale": 2}, "cannot be combined with rand_crop, min_random_scale"),
         ({"random_h": 9, "data_shape": (1, 4, 4)}, "cannot change in images of 1 channel"),
         ({"num_parts": 7, "part_index": 6}, "has no records"),
         ({"path_imgrec": str(tmp_path / "none.rec")}, "cannot open"),
@@ -153,6 +242,8 @@ def test_image_records_that_are_refused(five, tmp_path):
             io.ImageRecordIter(**{**given, **settings})
     with pytest.raises(mx.MXNetError, match="has 1 numbers, but label_width is 2"):
         next(io.ImageRecordIter(**given, label_width=2))
+    with pytest.raises(mx.MXNetError, match="squares of min_crop_size=5 to max_crop_size=7 cannot be cut"):
+        next(io.ImageRecordIter(**given, min_crop_size=5, max_crop_size=7))
     cut = tmp_path / "cut.rec"
     cut.write_bytes(Path(rec).read_bytes()[:100])
     with pytest.raises(mx.MXNetError, match="cut off"):
