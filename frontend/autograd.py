@@ -1,15 +1,15 @@
-"""`mx.autograd`: the modes (`language.modes`) and gradients (`execution.tape`)."""
+"""`mx.autograd`: the modes (`language.modes`) and gradients (`autodiff.tape`)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from gluonjit.autodiff.anomalies import detect_anomaly
+from gluonjit.autodiff.python_functions import Function
+from gluonjit.autodiff.recorded_symbols import recorded_symbol
+from gluonjit.autodiff.tape import backward as _backward
 from gluonjit.base import string_types as string_types
-from gluonjit.execution.anomalies import detect_anomaly
-from gluonjit.execution.python_functions import Function
-from gluonjit.execution.recorded_symbols import recorded_symbol
-from gluonjit.execution.tape import backward as _backward
 from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.language.modes import (
     is_recording,

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
+from gluonjit.autodiff import tape
 from gluonjit.base import MXNetError
-from gluonjit.execution import tape
 from gluonjit.execution.session import Session
 from gluonjit.files import atomic
 from gluonjit.ir.opdef import did_you_mean

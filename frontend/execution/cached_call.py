@@ -20,6 +20,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from gluonjit.autodiff.computation import Computation, OpenComputation, compiled
+from gluonjit.autodiff.recorded_calls import recorded_call
+from gluonjit.autodiff.tape import is_constant, refuse_write
 from gluonjit.base import MXNetError
 from gluonjit.context import Context
 from gluonjit.execution.backends import get_backend, opens_dimensions
@@ -33,7 +36,6 @@ from gluonjit.execution.compile_log import (
     Signature,
     nearest_difference,
 )
-from gluonjit.execution.computation import Computation, OpenComputation, compiled
 from gluonjit.execution.open_shapes import (
     HISTORY,
     MAX_OPEN,
@@ -43,9 +45,7 @@ from gluonjit.execution.open_shapes import (
     declared_open,
     fits,
 )
-from gluonjit.execution.recorded_calls import recorded_call
 from gluonjit.execution.session import Inputs, Monitor, Session
-from gluonjit.execution.tape import is_constant, refuse_write
 from gluonjit.ir.dims import Undecided
 from gluonjit.ir.graph import Graph, Loc
 from gluonjit.ir.signals import is_from_signal

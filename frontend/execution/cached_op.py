@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from gluonjit.autodiff.computation import Computation, compiled
+from gluonjit.autodiff.recorded_calls import recorded_call
 from gluonjit.base import MXNetError
 from gluonjit.execution.backends import FLAGS, get_backend, parsed_flags
-from gluonjit.execution.computation import Computation, compiled
 from gluonjit.execution.executor import Executor
 from gluonjit.execution.open_shapes import Codes
-from gluonjit.execution.recorded_calls import recorded_call
 from gluonjit.execution.session import Inputs, Monitor, Session
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.types import type_of

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from gluonjit.autodiff.evaluator import Evaluator
 from gluonjit.base import MXNetError, TraceError
 from gluonjit.execution import program_text
-from gluonjit.execution.evaluator import Evaluator
 from gluonjit.ir.graph import RNG_KEY, Loc
 from gluonjit.ir.types import IRError
 from gluonjit.language import forms, rng

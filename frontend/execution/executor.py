@@ -8,16 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gluonjit import ndarray
+from gluonjit.autodiff.computation import Computation, Forward, compiled, evaluated
+from gluonjit.autodiff.tape import Saved, in_rows, write
 from gluonjit.base import MXNetError
 from gluonjit.context import Context, placed
 from gluonjit.execution import on_parts
 from gluonjit.execution.backends import get_backend
 from gluonjit.execution.compile_log import Signature
-from gluonjit.execution.computation import Computation, Forward, compiled, evaluated
-from gluonjit.execution.interpreted import interpreted, is_tiny
 from gluonjit.execution.open_shapes import Codes
 from gluonjit.execution.session import Inputs, Monitor, Session, overwrite
-from gluonjit.execution.tape import Saved, in_rows, write
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.types import TensorType, type_of
 from gluonjit.language import late
@@ -31,6 +30,7 @@ from gluonjit.runtime.watching import Progress
 from gluonjit.symbol.binding import cannot_bind, simple_bind_error, solve_variables
 from gluonjit.symbol.graph import Entry, Node, devices_of, post_order, variables
 from gluonjit.symbol.infer import check_shape, known_variables
+from gluonjit.symbol.interpreted import interpreted, is_tiny
 from gluonjit.symbol.lower import lower, stream_numbers
 from gluonjit.symbol.shapes import is_complete, solve_shapes
 from gluonjit.symbol.storage_types import declared_storage, gradient_storage, storage_types

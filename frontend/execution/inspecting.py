@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from gluonjit.autodiff.computation import Computation
 from gluonjit.base import MXNetError
 from gluonjit.codegen import llvm
 from gluonjit.codegen.program import lower_program
 from gluonjit.codegen.target import host, named
 from gluonjit.execution.cached_call import trace_call
-from gluonjit.execution.computation import Computation
 from gluonjit.ir.arena import Tenant, tenants
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import Machine

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from gluonjit.execution import tape
-from gluonjit.execution.computation import Computation, evaluated
+from gluonjit.autodiff import tape
+from gluonjit.autodiff.computation import Computation, evaluated
 from gluonjit.execution.session import Monitor
 from gluonjit.ir.types import type_of
 from gluonjit.language import rng

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gluonjit.autodiff.computation import Forward
 from gluonjit.base import MXNetError
-from gluonjit.execution.computation import Forward
-from gluonjit.execution.monitored import run_monitored
 from gluonjit.ir.aside import Stopped, while_process_lives
 from gluonjit.ir.dims import LOWEST
 from gluonjit.ir.graph import Graph
@@ -27,6 +26,7 @@ from gluonjit.runtime import forks
 from gluonjit.runtime.backend import Backend, Callee
 from gluonjit.runtime.executable import Executable
 from gluonjit.runtime.storage import Watched
+from gluonjit.symbol.monitored import run_monitored
 
 
 class Monitor(NamedTuple):

@@ -43,7 +43,7 @@ call_custom = Late("ndarray.custom_calls")
 """`(operands, arguments)`: what compiled code calls for operators that users wrote in Python."""
 call_custom_backward = Late("ndarray.custom_calls")
 """`(operands, arguments)`: what compiled code calls for their gradients."""
-record_custom = Late("execution.python_functions")
+record_custom = Late("autodiff.python_functions")
 """`(name, operator, in_data, aux, results)`: notes on the tape that such an operator made `results`."""
 
 compile_draws = Late("execution.backends")
@@ -59,16 +59,16 @@ bind = Late("execution.executor")
 simple_bind = Late("execution.executor")
 """`Symbol.bind` and `Symbol.simple_bind`."""
 
-record_operator = Late("execution.tape")
+record_operator = Late("autodiff.tape")
 """`(op, attrs, inputs, results, key, known)`: notes on the tape that an operator made `results`."""
-record_rule = Late("execution.tape")
+record_rule = Late("autodiff.tape")
 """`(name, inputs, results, gradient)`: notes on the tape that `results` (one) were made from `inputs`, and that
 `gradient` makes of the result's cotangent those of the inputs."""
-record_method = Late("execution.recorded_methods")
+record_method = Late("autodiff.recorded_methods")
 """`(method, x, args, kwargs)`: calls a method of an array that gradients flow to, and notes it on the tape."""
-record_assignment = Late("execution.recorded_methods")
+record_assignment = Late("autodiff.recorded_methods")
 """`(assign, x, key, value)`: `x[key] = value` while recording."""
-refuse_write = Late("execution.tape")
+refuse_write = Late("autodiff.tape")
 """`(x)`: an error if recording is on and gradients flow to this array."""
-backward = Late("execution.tape")
+backward = Late("autodiff.tape")
 """`(heads, head_grads, retain_graph, train_mode)`."""

@@ -39,7 +39,7 @@ class _Call:
     def __init__(self, op: Operator, raw: dict[str, Any]) -> None:
         self.attrs = op.parse(raw)
         self.computations: dict[Any, Any] = {}
-        """What recording needs (`execution.operator_computations`), by types and mode."""
+        """What recording needs (`autodiff.operator_computations`), by types and mode."""
         self.arity = len(op.input_names(self.attrs))
         self.visible = op.visible(self.attrs) if op.visible else len(op.outputs(self.attrs))
         self.makes_sparse = sparse_operators.makes_sparse(op, self.attrs)

@@ -62,7 +62,7 @@ class NDArray(NDArrayMethods):
     """A multidimensional array of one element type, made by `nd.array`, `nd.zeros`, … and by operators.
 
     `_array` holds the elements. `_storage` is the identity of that memory, shared with all views; it is made on first
-    use (`storage`). `_grad_state` is None, or says what `backward` has to know (`execution/tape.py`).
+    use (`storage`). `_grad_state` is None, or says what `backward` has to know (`autodiff/tape.py`).
 
     >>> x = mx.nd.array([[1, 2], [3, 4]])
     >>> x.shape, x.dtype.__name__, x.context

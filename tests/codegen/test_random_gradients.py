@@ -9,7 +9,7 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from gluonjit.execution.computation import JOINT_PIPELINE
+from gluonjit.autodiff.computation import JOINT_PIPELINE
 from gluonjit.ir.graph import Graph, evaluate
 from gluonjit.ir.text import parse_graph, print_graph
 from gluonjit.passes import run_passes

@@ -10,7 +10,7 @@ import pytest
 
 import gluonjit as mx
 from gluonjit import MXNetError, autograd, nd
-from gluonjit.execution.tape import Node
+from gluonjit.autodiff.tape import Node
 from gluonjit.gluon import nn
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import gluonjit as mx
 from gluonjit import autograd, gluon, nd
-from gluonjit.execution import operator_computations
+from gluonjit.autodiff import operator_computations
 from gluonjit.gluon import nn
 from gluonjit.ir import opdef
 

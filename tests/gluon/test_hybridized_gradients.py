@@ -5,9 +5,9 @@ import pytest
 
 import gluonjit as mx
 from gluonjit import autograd, nd
+from gluonjit.autodiff.computation import Computation
 from gluonjit.base import MXNetError
 from gluonjit.execution.backends import get_backend
-from gluonjit.execution.computation import Computation
 from gluonjit.gluon import HybridBlock, nn, rnn
 
 ONES = (2, 4)

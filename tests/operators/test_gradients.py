@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from gluonjit import MXNetError, autograd, nd
+from gluonjit.autodiff.computation import Computation, compiled
+from gluonjit.autodiff.operator_computations import of_operator
 from gluonjit.execution.backends import get_backend
-from gluonjit.execution.computation import Computation, compiled
-from gluonjit.execution.operator_computations import of_operator
 from gluonjit.gluon import HybridBlock
 from gluonjit.ir.types import IRError
 from gluonjit.ndarray.imperative import invoke

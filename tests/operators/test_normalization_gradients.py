@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gluonjit import autograd, nd
-from gluonjit.execution.computation import GRADIENT_PIPELINE, JOINT_PIPELINE
+from gluonjit.autodiff.computation import GRADIENT_PIPELINE, JOINT_PIPELINE
 from gluonjit.gluon import nn
 from gluonjit.ir.text import parse_graph
 from gluonjit.passes import run_passes

@@ -5,8 +5,8 @@ import random
 import numpy as np
 import pytest
 
+from gluonjit.autodiff.computation import JOINT_PIPELINE
 from gluonjit.codegen.target import host
-from gluonjit.execution.computation import JOINT_PIPELINE
 from gluonjit.ir.graph import Builder, evaluate
 from gluonjit.ir.types import F32, I32, TensorType
 from gluonjit.passes import run_passes

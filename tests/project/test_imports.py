@@ -28,6 +28,7 @@ FRONTEND = (
     "ndarray",
     "symbol",
     "trace",
+    "autodiff",
     "execution numpy",
     "training",
     "distributed",

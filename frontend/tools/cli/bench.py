@@ -93,8 +93,8 @@ def _imperative(block: Any, inputs: list[Any], train: bool) -> dict[str, Callabl
     """`imperative`: a call of `block`, or a step of training, operator by operator. A graph from a file is evaluated as
     its operators; that has no gradients."""
     from gluonjit.execution.cached_call import trace_call
-    from gluonjit.execution.monitored import run_monitored
     from gluonjit.gluon import SymbolBlock
+    from gluonjit.symbol.monitored import run_monitored
 
     if not isinstance(block, SymbolBlock):
         block(*inputs)  # completes deferred parameters

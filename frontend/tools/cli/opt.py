@@ -29,7 +29,7 @@ SEPARATOR = "// -----\n"
 
 def pipelines() -> dict[str, str]:
     """The pipelines that have names."""
-    from gluonjit.execution.computation import GRADIENT_PIPELINE, JOINT_PIPELINE
+    from gluonjit.autodiff.computation import GRADIENT_PIPELINE, JOINT_PIPELINE
     from gluonjit.runtime.compiler import PIPELINE
     from gluonjit.runtime.reference import REFERENCE_PIPELINE
 

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gluonjit.autodiff.evaluator import Evaluator
+from gluonjit.autodiff.presence import Tokens, late_ops, with_tokens, without_tokens
+from gluonjit.autodiff.presence import sources as sources_of
 from gluonjit.base import MXNetError
-from gluonjit.execution.evaluator import Evaluator
-from gluonjit.execution.presence import Tokens, late_ops, with_tokens, without_tokens
-from gluonjit.execution.presence import sources as sources_of
 from gluonjit.ir.dims import Undecided
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.opdef import NO_GRADIENT

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from gluonjit.base import MXNetError
-from gluonjit.execution.monitored import run_monitored
 from gluonjit.ir.graph import Graph, Loc, evaluate_op
 from gluonjit.language.modes import modes
 from gluonjit.language.source import quote
 from gluonjit.passes import run_passes
 from gluonjit.runtime.eager import quiet
+from gluonjit.symbol.monitored import run_monitored
 
 
 class detect_anomaly:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gluonjit.autodiff import anomalies
+from gluonjit.autodiff.computation import Computation
+from gluonjit.autodiff.tape import Program, Saved, note_block, note_others, note_refusal
 from gluonjit.base import MXNetError
 from gluonjit.context import Context
-from gluonjit.execution import anomalies
-from gluonjit.execution.computation import Computation
-from gluonjit.execution.session import Inputs, Monitor, Session
-from gluonjit.execution.tape import Program, Saved, note_block, note_others, note_refusal
 from gluonjit.language.kinds import as_np
 from gluonjit.language.modes import modes
 from gluonjit.language.source import user_loc
 from gluonjit.ndarray import NDArray
 from gluonjit.ndarray.variable import tracked, wants_rows
 from gluonjit.runtime.storage import Storage
+
+if TYPE_CHECKING:
+    from gluonjit.execution.session import Inputs, Monitor, Session
 
 
 def recorded_call(

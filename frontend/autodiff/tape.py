@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gluonjit.autodiff import anomalies
+from gluonjit.autodiff.computation import Backward, Computation, Forward
+from gluonjit.autodiff.operator_computations import differentiated, of_number, of_operator, of_values
 from gluonjit.base import MXNetError
-from gluonjit.execution import anomalies
-from gluonjit.execution.computation import Backward, Computation, Forward
-from gluonjit.execution.operator_computations import differentiated, of_number, of_operator, of_values
 from gluonjit.ir.graph import Loc
 from gluonjit.language import late
 from gluonjit.language.interrupts import Uninterrupted

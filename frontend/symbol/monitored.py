@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.execution.interpreted import PREFIX, computed, random_key, training_of
 from gluonjit.ir.graph import Graph, Op, Value, evaluate_op
 from gluonjit.language.mxnet_names import named_results, unnamed_inputs
 from gluonjit.ndarray import NDArray
 from gluonjit.operators import registry
 from gluonjit.operators.registry import Operator
 from gluonjit.passes import run_passes
+from gluonjit.symbol.interpreted import PREFIX, computed, random_key, training_of
 
 
 def run_monitored(

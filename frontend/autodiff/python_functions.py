@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from gluonjit.autodiff.tape import Node, Saved
 from gluonjit.base import MXNetError, TraceError
-from gluonjit.execution.tape import Node, Saved
 from gluonjit.ir.signals import is_from_signal
 from gluonjit.language import late
 from gluonjit.language.array import Array

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gluonjit.autodiff import tape
 from gluonjit.base import MXNetError
-from gluonjit.execution import tape
 from gluonjit.ir.graph import Graph, Value
 from gluonjit.language.source import quote
 from gluonjit.ndarray import NDArray

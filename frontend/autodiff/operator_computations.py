@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.execution.computation import Computation
+from gluonjit.autodiff.computation import Computation
 from gluonjit.ir.graph import RNG_KEY, Builder
 from gluonjit.ir.opdef import attr_key
 from gluonjit.ir.types import I64, TensorType, type_of
