@@ -20,10 +20,8 @@ from typing import Any
 
 from gluonjit.codegen.llvm import Function, vector
 
-_REGISTERS = 8
-"""Registers of a block that is sorted at once."""
-_STEP = 4
-"""Vectors that a merge takes from a run at a time."""
+ROWS = 16
+"""Registers of a block that is sorted at once, at most."""
 
 
 class _Bits:
@@ -166,6 +164,37 @@ class Network:
         other = "poison" if a == b else b
         return self.f.op(f"shufflevector {self.vector} {a}, {self.vector} {other}, <{self.lanes} x i32> <{mask}>")
 
+    def splat(self, value: Any) -> str:
+        """The same item in all lanes."""
+        f = self.f
+        one = f.op(f"insertelement {self.vector} poison, {self.item} {value}, i64 0")
+        zeros = f"<{self.lanes} x i32> zeroinitializer"
+        return f.op(f"shufflevector {self.vector} {one}, {self.vector} poison, {zeros}")
+
+    def filled(self, value: str, count: int) -> str:
+        """A vector of `count` items, followed by the greatest there are."""
+        f, greatest = self.f, (1 << (int(self.item[1:]) - 1)) - 1
+        rest = f"<{', '.join([f'{self.item} {greatest}'] * self.lanes)}>"
+        if count == 0:
+            return rest
+        if count == 1:
+            return f.op(f"insertelement {self.vector} {rest}, {self.item} {value}, i64 0")
+        if count == self.lanes:
+            return value
+        part = vector(count, self.item)
+        fill = f"<{', '.join([f'{self.item} {greatest}'] * count)}>"
+        mask = ", ".join(f"i32 {min(lane, count)}" for lane in range(self.lanes))
+        return f.op(f"shufflevector {part} {value}, {part} {fill}, <{self.lanes} x i32> <{mask}>")
+
+    def first(self, value: str, count: int) -> str:
+        """The first `count` items of a vector."""
+        if count == 1:
+            return self.f.op(f"extractelement {self.vector} {value}, i64 0")
+        if count == self.lanes:
+            return value
+        mask = ", ".join(f"i32 {lane}" for lane in range(count))
+        return self.f.op(f"shufflevector {self.vector} {value}, {self.vector} poison, <{count} x i32> <{mask}>")
+
     def block(self, registers: Sequence[str]) -> list[str]:
         """As many registers as a power of two, sorted as one array."""
         rows = list(registers)
@@ -190,34 +219,38 @@ class Network:
     def rows(self, n: Any) -> int:
         """Registers of the blocks in which n items are sorted."""
         if not isinstance(n, int):
-            return _REGISTERS
+            return ROWS
         rows = 2
-        while rows < _REGISTERS and rows * self.lanes < n:
+        while rows < ROWS and rows * self.lanes < n:
             rows *= 2
         return rows
 
     def padded(self, n: Any) -> Any:
-        """Of how many items the array must be, the last ones the greatest there are, so that n can be sorted."""
+        """n rounded up to whole blocks: how many items `sort` reads."""
         size = self.rows(n) * self.lanes
         return self.f.mul(self.f.div(self.f.add(n, size - 1), size), size)
 
-    def pad(self, items: str, n: Any) -> None:
-        """Writes behind n items the greatest there are, as many as `sort` reads."""
-        with self.f.for_(n, self.padded(n)) as loop:
-            greatest = (1 << (int(self.item[1:]) - 1)) - 1
-            self.f.store(self.item, greatest, self.f.gep(self.item, items, loop.index), 1)
+    def pad(self, items: str, n: Any, vectors: int = ROWS) -> None:
+        """Writes so many vectors of the greatest item there is behind n items."""
+        greatest = self.splat((1 << (int(self.item[1:]) - 1)) - 1)
+        for k in range(vectors):
+            self.store(greatest, items, self.f.add(n, k * self.lanes))
+
+    def sort_block(self, items: str, begin: Any, rows: int) -> None:
+        """Sorts a block in place."""
+        at = [self.f.add(begin, k * self.lanes) for k in range(rows)]
+        for k, v in zip(at, self.block([self.load(items, k) for k in at])):
+            self.store(v, items, k)
 
     def sort(self, items: str, spare: str, n: Any) -> str:
         """Sorts the items at `items`, which have been padded, with as much memory at `spare`; where they are then."""
         f, rows = self.f, self.rows(n)
         size, total = rows * self.lanes, self.padded(n)
         with f.for_(0, total, size) as loop:
-            registers = [self._load(items, f.add(loop.index, k * self.lanes)) for k in range(rows)]
-            for k, v in enumerate(self.block(registers)):
-                self._store(v, items, f.add(loop.index, k * self.lanes))
+            self.sort_block(items, loop.index, rows)
         if isinstance(total, int) and total <= size:
             return items
-        step = min(_STEP, rows)
+        step = min(f.target.num_vector_registers // 4, rows)
         longer = f.op(f"icmp sgt i64 {f.extent(total)}, {size}")
         return f.either(longer, "ptr", lambda: self._passes(items, spare, size, step, total), lambda: items)
 
@@ -239,7 +272,7 @@ class Network:
     def _merge(self, source: str, target: str, begin: str, middle: str, end: str, step: int) -> None:
         """Merges [begin, middle) and [middle, end), of which the second may be empty."""
         f, size = self.f, step * self.lanes
-        held = [self._load(source, f.add(begin, k * self.lanes)) for k in range(step)]
+        held = [self.load(source, f.add(begin, k * self.lanes)) for k in range(step)]
         carried = [("i64", f.add(begin, size)), ("i64", middle), *((self.vector, v) for v in held)]
         with f.for_(begin, f.sub(end, size), size, carried=carried) as loop:
             first, second, *held = loop.carried
@@ -251,19 +284,19 @@ class Network:
             # No select: LLVM makes a branch of it here, which is taken or not at random.
             mask = f.op(f"sext i1 {takes} to i64")
             at = f.add(second, f.op(f"and i64 {f.sub(first, second)}, {mask}"))
-            taken = [self._load(source, f.add(at, k * self.lanes)) for k in range(step)]
+            taken = [self.load(source, f.add(at, k * self.lanes)) for k in range(step)]
             merged = self.merged(held, taken)
             for k in range(step):
-                self._store(merged[k], target, f.add(loop.index, k * self.lanes))
+                self.store(merged[k], target, f.add(loop.index, k * self.lanes))
             by = f.op(f"and i64 {mask}, {size}")
             loop.next(f.add(first, by), f.add(second, f.sub(size, by)), *merged[step:])
         for k, v in enumerate(loop.results[2:]):
-            self._store(v, target, f.add(end, k * self.lanes - size))
+            self.store(v, target, f.add(end, k * self.lanes - size))
 
-    def _load(self, items: str, at: Any) -> str:
+    def load(self, items: str, at: Any) -> str:
         return self.f.load(self.vector, self.f.gep(self.item, items, at), 1)
 
-    def _store(self, value: str, items: str, at: Any) -> None:
+    def store(self, value: str, items: str, at: Any) -> None:
         self.f.store(self.vector, value, self.f.gep(self.item, items, at), 1)
 
 

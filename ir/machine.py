@@ -42,6 +42,11 @@ class Machine:
         """A masked load or store of 32-bit lanes is one instruction."""
         return self.arch == "x86" and self.vector_bits >= 256
 
+    @property
+    def compresses(self) -> bool:
+        """Moving the chosen 32-bit lanes of a register together is one instruction."""
+        return self.arch == "x86" and self.vector_bits == 512
+
     def lanes(self, dtype: DType) -> int:
         """How many elements of `dtype` a vector register holds, as they are computed (f16 and bf16 as f32)."""
         return self.vector_bits // max(32 if dtype.is_float else 8, dtype.bits)

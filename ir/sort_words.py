@@ -1,46 +1,42 @@
-"""What the kernel of `sort` moves: keys, or words, each a key above the index of its element."""
+"""The memory of the kernel of `sort`, and when it looks for the first elements of a line instead of sorting all."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from gluonjit.ir.dims import Extent
-from gluonjit.ir.types import DType, TensorType
+from gluonjit.ir.types import TensorType
 
-BINS = 256
-"""Values of a digit."""
-_PADDING = 1024
-"""Bytes after each array: networks sort whole blocks, of at most 8 vectors."""
-
-
-class SortWord(NamedTuple):
-    """`bits` in all, the key from bit `shift` on, in `digits` bytes. No line has 2**32 elements of 32 bits."""
-
-    bits: int
-    shift: int
-    digits: int
-
-
-def sort_word(dtype: DType) -> SortWord:
-    return SortWord(64, 32, dtype.bits // 8) if dtype.bits <= 32 else SortWord(128, 64, dtype.bits // 8)
+PLACE_BITS = 32
+"""The low bits of a word, which hold the place of a key of at most 32 bits. No line has 2**32 elements of 32 bits."""
+_PADDING = 17 * 64
+"""Bytes after each array: sorting reads and writes up to 17 vectors behind it."""
 
 
 def candidates(count: int) -> int:
-    """How many words are kept until they are sorted and all but the first `count` forgotten."""
+    """How many elements are kept until they are sorted and all but the first `count` forgotten."""
     return count + max(count, 256)
 
 
-class SortMemory(NamedTuple):
-    """Bytes of each thread's memory: the counts of each digit, then two arrays of words."""
+def is_partial(n: Extent, count: int) -> bool:
+    """Whether the first `count` of n elements are selected before they are sorted."""
+    return count != 0 and not (isinstance(n, int) and n <= 2 * candidates(count))
 
-    bins: int
-    words: Extent
+
+class SortMemory(NamedTuple):
+    """Each thread's memory: `areas` arrays, of so many bytes each."""
+
+    areas: int
+    each: Extent
 
     @property
     def all(self) -> Extent:
-        return self.bins + 2 * self.words
+        return self.areas * self.each
 
 
 def sort_memory(x: TensorType, axis: int, count: int) -> SortMemory:
-    word = sort_word(x.dtype)
-    return SortMemory(word.digits * BINS * 8, (x.shape[axis] + candidates(count)) * (word.bits // 8) + _PADDING)
+    n = x.shape[axis]
+    items = candidates(count) if is_partial(n, count) else n
+    if isinstance(items, int):
+        items = -(-items // 8) * 8  # whole cache lines
+    return SortMemory(2 if x.dtype.bits <= 32 else 5, items * 8 + _PADDING)

@@ -126,8 +126,8 @@ def run(
 ) -> list[np.ndarray]:
     """The outputs of the compiled body. `lower(name, target, module)` replaces `lower_loops` for other kernels.
 
-    Outputs are filled with 7 first, which reveals elements that are not written; unless `at_end` is None, operands and
-    outputs are next to inaccessible memory.
+    Outputs are filled with 7 first, which reveals elements that are not written; unless `at_end` is None, operands,
+    outputs and scratch memory are next to inaccessible memory.
     """
     target = target or host()
     if lower is None:
@@ -160,6 +160,6 @@ def _outputs(
 ) -> list[np.ndarray]:
     outputs = [np.full(v.shape, 7, v.dtype.numpy) for v in graph.outputs]
     if at_end is not None:
-        inputs, outputs = ([guarded(np.asarray(x), at_end) for x in arrays] for arrays in (inputs, outputs))
+        inputs, outputs, work = ([guarded(np.asarray(x), at_end) for x in arrays] for arrays in (inputs, outputs, work))
     loaded.call(name, [*inputs, *outputs, *work], nthreads)
     return outputs
