@@ -145,7 +145,14 @@ def num_gpus() -> int:
 
 
 def gpu_memory_info(device_id: int = 0) -> tuple[int, int]:
-    """Always raises MXNetError: there is no GPU."""
+    """Always raises MXNetError: there is no GPU.
+
+    >>> try:
+    ...     mx.context.gpu_memory_info()
+    ... except mx.MXNetError as error:
+    ...     print(error)
+    gpu(0) has no memory to tell about: gluonjit compiles for the CPU only
+    """
     raise MXNetError(f"gpu({device_id}) has no memory to tell about: gluonjit compiles for the CPU only")
 
 

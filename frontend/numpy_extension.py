@@ -12,6 +12,7 @@ from gluonjit.context import cpu_pinned as cpu_pinned
 from gluonjit.context import current_context as current_context
 from gluonjit.context import get_cuda_compute_capability as get_cuda_compute_capability
 from gluonjit.context import gpu as gpu
+from gluonjit.context import gpu_memory_info as gpu_memory_info
 from gluonjit.context import num_gpus as num_gpus
 from gluonjit.language.kinds import as_np as _as_np
 from gluonjit.ndarray import waitall as waitall

@@ -6,7 +6,13 @@ from gluonjit.language import late, loop_contract
 from gluonjit.language.kinds import lazy_packages
 from gluonjit.language.namespace import Flavour, populate
 from gluonjit.language.running import running
-from gluonjit.ndarray import contrib_updates, imperative_loops, numpy_protocols, sparse_functions  # noqa: F401
+from gluonjit.ndarray import (  # noqa: F401
+    contrib_updates,
+    csr_graphs,
+    imperative_loops,
+    numpy_protocols,
+    sparse_functions,
+)
 from gluonjit.ndarray.array_arithmetic import *  # noqa: F403
 from gluonjit.ndarray.array_files import *  # noqa: F403
 from gluonjit.ndarray.constructors import *  # noqa: F403
@@ -20,7 +26,9 @@ FLAVOUR = Flavour(__name__, NDArray, invoke, OPERATORS, imperative=True)
 populate(globals(), FLAVOUR)
 
 globals()["op"].Custom = globals()["Custom"]
-globals()["contrib"].__dict__.update(contrib_updates.functions(), getnnz=sparse_functions.getnnz)
+globals()["contrib"].__dict__.update(
+    contrib_updates.functions(), getnnz=sparse_functions.getnnz, **csr_graphs.functions()
+)
 globals()["sparse"].__dict__.update(sparse_functions.FUNCTIONS)
 globals()["contrib"].__dict__.update(loop_contract.functions(lambda: running.trace or imperative_loops))
 

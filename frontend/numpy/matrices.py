@@ -6,7 +6,6 @@ compiled code, and without a gradient. All others are operators.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -36,11 +35,6 @@ def solve(a: Any, b: Any) -> Any:
     return apply("_npi_solve", (a, b))
 
 
-def _of_floats(a: Any) -> Any:
-    integers = getattr(a, "dtype", None) is not None and np.dtype(a.dtype).kind in "biu"
-    return apply("_npi_cast", (a,), {"dtype": "float64"}) if integers else a
-
-
 def tensorinv(a: Any, ind: int = 2) -> Any:
     """The inverse for `tensordot` over `ind` axes: the first `ind` axes have as many elements as the others
 
@@ -49,9 +43,7 @@ def tensorinv(a: Any, ind: int = 2) -> Any:
     """
     if ind <= 0:
         raise ValueError("Invalid ind argument.")
-    a, size = _of_floats(a), math.prod(a.shape[ind:])
-    inverse = apply("_npi_inv", (apply("_np_reshape", (a,), {"newshape": (size, size)}),))
-    return apply("_np_reshape", (inverse,), {"newshape": (*a.shape[ind:], *a.shape[:ind])})
+    return apply("_npi_tensorinv", (a,), {"ind": ind})
 
 
 def tensorsolve(a: Any, b: Any, axes: Any = None) -> Any:
@@ -60,13 +52,7 @@ def tensorsolve(a: Any, b: Any, axes: Any = None) -> Any:
     >>> mx.np.linalg.tensorsolve(mx.np.eye(4).reshape(2, 2, 4), mx.np.ones((2, 2))).shape
     (4,)
     """
-    if axes is not None:
-        moved = [k % a.ndim for k in axes]
-        a = apply("_np_transpose", (a,), {"axes": (*(k for k in range(a.ndim) if k not in moved), *moved)})
-    shape = a.shape[b.ndim :]
-    size = math.prod(shape)
-    matrix = apply("_np_reshape", (a,), {"newshape": (size, size)})
-    return apply("_np_reshape", (solve(matrix, b.reshape(-1)),), {"newshape": shape})
+    return apply("_npi_tensorsolve", (a, b), {} if axes is None else {"a_axes": tuple(axes)})
 
 
 def svd(a: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Operators that test whether numbers are finite, or whether they are close."""
+"""Operators that test whether numbers are finite or close, or whether a condition holds."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from gluonjit.ir.types import F32, U8, dtype_of
-from gluonjit.operators.attributes import boolean, counted, number
+from gluonjit.ir.primitives.host_call import ERRORS
+from gluonjit.ir.types import BOOL, F32, I64, U8, dtype_of
+from gluonjit.operators import gradients
+from gluonjit.operators.attributes import boolean, counted, number, string
 from gluonjit.operators.registry import OperatorError, operator
-from gluonjit.operators.support import Shapes, merge, require_float, require_numeric, require_same_dtype
+from gluonjit.operators.support import Shapes, merge, require_float, require_numeric, require_same_dtype, type_name
 
 _INIT = {"init_output": boolean(True, doc="must be True: the result does not depend on earlier contents of the output")}
 
@@ -118,3 +120,32 @@ def allclose(b: Any, x: Any, y: Any, *, rtol: float, atol: float, equal_nan: boo
     if equal_nan:
         close = either(close, getattr(b, "and")(b.isnan(x), b.isnan(y)))
     return b.cast(_every(b, close), dtype=U8)
+
+
+class ConstraintError(OperatorError, ValueError):
+    """What the user demands does not hold."""
+
+
+ERRORS["constraint"] = lambda *text: ConstraintError(text[0] if len(text) == 1 else "")
+
+
+@operator(
+    "_npx_constraint_check",
+    inputs=("x",),
+    attrs={"msg": string("Constraint violated.", doc="what the error says")},
+    gradient=gradients.zero,
+)
+def constraint_check(b: Any, x: Any, *, msg: str) -> Any:
+    """True if all elements of a bool array are; a ValueError with this message otherwise, in compiled code, too
+
+    Shapes: x (any) -> ()
+
+    >>> mx.npx.constraint_check(mx.np.array([1, 2]) > 0, msg="not positive").item()
+    True
+    """
+    if dtype_of(x) is not BOOL:
+        raise OperatorError(f"constraint_check takes bools, got {type_name(dtype_of(x))}: compare first, as in x > 0")
+    holds = _every(b, x)
+    wrong = b.reshape(b.cast(getattr(b, "not")(holds), dtype=I64), shape=(1, 1))
+    b.check_index(wrong, sizes=(1,), negative=False, error=f"constraint: {msg}" if msg else "constraint")
+    return holds

@@ -11,13 +11,13 @@ from typing import Any
 
 from gluonjit.ir.types import F64, DType, dtype_of
 from gluonjit.operators import factorization, gradients, linalg_gradients
-from gluonjit.operators.attributes import boolean, enum, number
+from gluonjit.operators.attributes import boolean, enum, integer, number, shape
 from gluonjit.operators.eigen import singular_values, symmetric_eigen
 from gluonjit.operators.factorization import product, transposed
-from gluonjit.operators.linalg import batched, det, like, require_pivots, slogdet
+from gluonjit.operators.linalg import batched, det, inverse, like, require_pivots, slogdet
 from gluonjit.operators.linear_algebra import matrices
-from gluonjit.operators.registry import OperatorError, operator
-from gluonjit.operators.support import scalar, shape_text
+from gluonjit.operators.registry import OperatorError, Shape, operator
+from gluonjit.operators.support import axis_in, scalar, shape_text
 
 
 def _common(*inputs: Any) -> DType:
@@ -49,6 +49,51 @@ def solve(b: Any, A: Any, B: Any) -> Any:
     require_pivots(b, packed, "solve")
     y = factorization.solve_lower(b, packed, factorization.rows(b, batched(b, right), order), unit=True)
     return b.reshape(factorization.solve(b, packed, y, lower=False), shape=tuple(B.shape))
+
+
+@operator("_npi_tensorinv", inputs=("A",), attrs={"ind": integer(2, low=1, doc="how many axes the inverse ends with")})
+def tensorinv(b: Any, A: Any, *, ind: int) -> Any:
+    """The inverse for `tensordot` over `ind` axes: the first `ind` axes have as many elements as the others
+
+    Shapes: A (s…, t…) -> (t…, s…)
+
+    MXNetError if there is none.
+
+    >>> mx.np.linalg.tensorinv(mx.np.eye(4).reshape(2, 2, 4), ind=2).shape
+    (4, 2, 2)
+    """
+    left, right = tuple(A.shape[:ind]), tuple(A.shape[ind:])
+    size = math.prod(right)
+    if math.prod(left) != size:
+        raise OperatorError(f"tensorinv: {shape_text(A.shape)} is not square if divided at axis {ind}")
+    matrix = b.reshape(b.cast(A, dtype=_common(A)), shape=(size, size))
+    return b.reshape(inverse.expand(b, matrix), shape=(*right, *left))
+
+
+@operator(
+    "_npi_tensorsolve",
+    inputs=("A", "B"),
+    attrs={"a_axes": shape((), doc="the axes of A that are moved to its end before")},
+)
+def tensorsolve(b: Any, A: Any, B: Any, *, a_axes: Shape) -> Any:
+    """The X with `tensordot(A, X, X.ndim)` = B
+
+    Shapes: A (b…, x…), B (b…) -> (x…)
+
+    MXNetError if there are none or several.
+
+    >>> mx.np.linalg.tensorsolve(mx.np.eye(4).reshape(2, 2, 4), mx.np.ones((2, 2))).shape
+    (4,)
+    """
+    rank = len(A.shape)
+    moved = [axis_in(axis, rank) for axis in a_axes]
+    if moved:
+        A = b.transpose(A, perm=(*(k for k in range(rank) if k not in moved), *moved))
+    found = tuple(A.shape[len(B.shape) :])
+    size = math.prod(found)
+    if math.prod(A.shape) != size * size or math.prod(B.shape) != size:
+        raise OperatorError(f"tensorsolve: the shapes {shape_text(A.shape)} and {shape_text(B.shape)} do not fit")
+    return b.reshape(solve.expand(b, b.reshape(A, shape=(size, size)), b.reshape(B, shape=(size,))), shape=found)
 
 
 @operator(

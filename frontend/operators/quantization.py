@@ -148,6 +148,34 @@ def quantize_v2(b: Any, data: Any, *, out_type: str, **calibration: Any) -> Any:
 
 
 @operator(
+    "_contrib_quantize_asym",
+    attrs=dict(CALIBRATION),
+    outputs=lambda attrs: ("output0", "output1", "output2"),
+    gradient=gradients.zero,
+)
+def quantize_asym(b: Any, data: Any, *, min_calib_range: float | None, max_calib_range: float | None) -> Any:
+    """Quantizes float32 data to uint8 so that their minimum becomes 0 and their maximum 255; also scale and shift
+
+    Shapes: data (any) -> data's shape, (1,), (1,)
+
+    x scale + shift, rounded and saturated, where scale is 255 / (maximum − minimum) and shift is 255 − maximum · scale.
+    MXNetError for data that are not float32.
+
+    >>> y, scale, shift = mx.nd.contrib.quantize_asym(mx.nd.array([0, 1, 3]))
+    >>> y.asnumpy(), scale.asnumpy(), shift.asnumpy()
+    (array([  0,  85, 255], dtype=uint8), array([85.], dtype=float32), array([0.], dtype=float32))
+    """
+    require_type(data, "the data of quantize_asym", F32)
+    known = calibrated({"min_calib_range": min_calib_range, "max_calib_range": max_calib_range})
+    least, most = _extremes(b, data) if known is None else _constants(b, known)
+    span = b.constant(255, F32)
+    scale = b.div(span, b.sub(most, least))
+    shift = b.sub(span, b.mul(most, scale))
+    raised = b.add(b.mul(data, scale), b.add(shift, b.constant(0.5, F32)))
+    return b.cast(b.minimum(b.maximum(b.floor(raised), b.constant(0, F32)), span), dtype=U8), scale, shift
+
+
+@operator(
     "_contrib_dequantize",
     inputs=("data", "min_range", "max_range"),
     attrs={"out_type": enum(("float32",), "float32", doc="of the result")},

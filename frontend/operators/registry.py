@@ -23,6 +23,7 @@ from gluonjit.ir.dims import Undecided
 from gluonjit.ir.graph import Builder, Graph
 from gluonjit.ir.opdef import REQUIRED
 from gluonjit.ir.types import IRError, TensorType
+from gluonjit.language.mxnet_names import lacks
 from gluonjit.operators import gradients
 from gluonjit.operators.attributes import Attr, OutOfRange
 from gluonjit.operators.expansions import expansion
@@ -274,4 +275,6 @@ def get(name: str) -> Operator:
     except KeyError:
         if plugins.load() and name in OPERATORS:
             return OPERATORS[name]
+        if lacking := lacks(name):
+            raise MXNetError(f"Operator {name} is not registered: {lacking}") from None
         raise MXNetError(f"Operator {name} is not registered{opdef.did_you_mean(name, OPERATORS)}") from None

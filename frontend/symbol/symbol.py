@@ -314,6 +314,27 @@ class Symbol(SignMethods, SymbolMethods):
         """The outputs for the given arrays, one per argument, by name."""
         return self.bind(current_context() if ctx is None else ctx, kwargs).forward()
 
+    def optimize_for(
+        self,
+        backend: str,
+        args: Any = None,
+        aux: Any = None,
+        ctx: Any = None,
+        shape_dict: Any = None,
+        type_dict: Any = None,
+        stype_dict: Any = None,
+        skip_infer: bool = False,
+        **kwargs: Any,
+    ) -> Symbol:
+        """This symbol: a bound one is compiled as a whole, so there are no parts to choose for a backend of MXNet's."""
+        if not isinstance(backend, str):
+            raise AssertionError(f"backend must be a name, got {type(backend).__name__}")
+        return self.__copy__()
+
+    def get_backend_symbol(self, backend: str) -> Symbol:
+        """This symbol, as for `optimize_for`."""
+        return self.optimize_for(backend)
+
     # Methods whose signature differs from the operator's
 
     def reshape(self, *args: Any, **kwargs: Any) -> Any:

@@ -29,12 +29,18 @@ own."""
 UNREAD = ".unread"
 """The argument that numbers the results which nothing reads, so that any values will do (the attribute `unread`)."""
 
-ERRORS: dict[str, Callable[[int, int, int], Exception]] = {
+ERRORS: dict[str, Callable[..., Exception]] = {
     "IndexError": lambda index, axis, size: IndexError(
         f"index {index} is out of bounds for axis {axis} with size {size}"
     ),
 }
-"""The error for an index, an axis and its length. A front end may add others."""
+"""The error for an index, an axis and its length, or, if its name is followed by `: ` and a text, for that text. A
+front end may add others."""
+
+
+def _made(error: str, index: int, axis: int, size: int) -> Exception:
+    name, _, text = error.partition(": ")
+    return ERRORS[name](text) if text else ERRORS[name](index, axis, size)
 
 
 def _infer_call(
@@ -70,7 +76,7 @@ def _infer_check(idx: TensorType, sizes: Any, negative: Any, error: Any) -> Tens
     sizes = ints("sizes", sizes, low=0)
     if not idx.rank or idx.shape[0] != len(sizes):
         raise IRError(f"the first axis of indices {idx} must count {len(sizes)} axes, of sizes {sizes}")
-    if error not in ERRORS:
+    if not isinstance(error, str) or error.partition(": ")[0] not in ERRORS:
         raise IRError(f"error must be one of {', '.join(ERRORS)}, got {error!r}")
     return idx
 
@@ -80,7 +86,7 @@ def _eval_check(idx: np.ndarray, sizes: Sequence[int], negative: bool, error: st
         low = -n if negative else 0
         if row.size and not (low <= row.min() and row.max() < n):
             outside = row[(row < low) | (row >= n)]
-            raise ERRORS[error](int(outside[0]), axis, n)
+            raise _made(error, int(outside[0]), axis, n)
     lengths = np.array(sizes, idx.dtype).reshape(-1, *[1] * (idx.ndim - 1))
     return np.where(idx < 0, idx + lengths, idx)
 

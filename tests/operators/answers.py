@@ -34,7 +34,8 @@ from .samples import Case
 DATA = Path(__file__).resolve().parents[1] / "data"
 
 RAISING = {"gather_nd", "take", "_scatter_set_nd", "_linalg_inverse", "_linalg_potrf", "_linalg_potri"}
-RAISING |= {"_npi_solve", "_npi_percentile", "_npi_insert_tensor"}
+RAISING |= {"_npi_solve", "_npi_percentile", "_npi_insert_tensor", "_npi_tensorinv", "_npi_tensorsolve"}
+RAISING |= {"_npx_constraint_check"}
 """Operators whose code calls Python for an error, when an index is out of bounds or a matrix singular, and for nothing
 else."""
 

@@ -252,6 +252,27 @@ def equations_of_blocks(rng):
     return [well_conditioned(rng, n=36), floats(rng, 36, 2)], {}
 
 
+@sample("_npi_tensorinv")
+def tensor_inverse(rng):
+    return [well_conditioned(rng, n=6).reshape(2, 3, 6)], {"ind": 2}
+
+
+@sample("_npi_tensorinv")
+def tensor_inverse_of_matrices(rng):
+    return [well_conditioned(rng, n=4, dtype="float64").reshape(4, 2, 2)], {"ind": 1}
+
+
+@sample("_npi_tensorsolve")
+def tensor_equations(rng):
+    return [well_conditioned(rng, n=6).reshape(2, 3, 6), floats(rng, 2, 3)], {}
+
+
+@sample("_npi_tensorsolve")
+def tensor_equations_with_moved_axes(rng):
+    a = well_conditioned(rng, n=6, dtype="float64").reshape(2, 3, 2, 3)
+    return [a.transpose(0, 2, 1, 3).copy(), floats(rng, 2, 3, dtype="float64")], {"a_axes": (1,)}
+
+
 @sample("_linalg_extracttrian")
 def pack(rng):
     return [floats(rng, 2, 4, 4)], {"offset": int(rng.randint(-3, 4)), "lower": bool(rng.randint(2))}

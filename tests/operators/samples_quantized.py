@@ -36,6 +36,23 @@ def quantize_to_uint8(rng):
     return [floats(rng, 4, 9, low=-4, high=4), *bounds(rng)], {}
 
 
+@sample("_contrib_quantize_asym", oracle=False)  # MXNet ends the process
+def quantize_from_the_minimum(rng):
+    return [floats(rng, 4, 9, low=-4, high=4)], calibration(rng) if rng.randint(2) else {}
+
+
+@sample("_contrib_calibrate_entropy")
+def histogram_of_odd_length(rng):
+    counts = (floats(rng, 21, low=0.1, high=1) * 40).astype("int32") + 1
+    return [counts.astype("float32"), np.linspace(-4, 4, 22, dtype="float32")], {"num_quantized_bins": 5}
+
+
+@sample("_contrib_calibrate_entropy")
+def histogram_with_empty_bins(rng):
+    counts = rng.randint(0, 3, 40) * rng.randint(1, 9, 40)
+    return [counts.astype("float32"), np.linspace(-1, 1, 41, dtype="float32")], {"num_quantized_bins": 7}
+
+
 @sample("_contrib_quantize_v2")
 def quantize_calibrated(rng):
     return [floats(rng, 4, 9, low=-4, high=4)], {"out_type": "int8", **calibration(rng)}

@@ -501,3 +501,16 @@ def dirichlet_logarithm(rng):
 @sample("_random_pdf_dirichlet")
 def dirichlet_of_one(rng):
     return [proportions(rng, 4), floats(rng, 4, low=0.5, high=4)], {}
+
+
+@sample("_contrib_hawkesll")
+def points_of_processes(rng):
+    shares = [floats(rng, 3, 2, low=0.5, high=1.5), floats(rng, 2, low=0.1, high=0.6), floats(rng, 2, low=1, high=2)]
+    state, lags = (floats(rng, 3, n, low=0.2, high=1) for n in (2, 4))
+    marks, valid = rng.randint(0, 2, (3, 4)).astype("int32"), rng.randint(0, 5, 3).astype("float32")
+    return [*shares, state, lags, marks, valid, floats(rng, 3, low=4, high=6)], {}
+
+
+@sample("_npx_constraint_check")
+def holds(rng):
+    return [np.ones((2, rng.randint(1, 5)), bool)], {"msg": "it does not hold"}

@@ -66,6 +66,7 @@ DIFFERENT = {
     "_npi_mod/ties _npi_rmod_scalar/2 _npi_norm/infinite gamma/3 gamma/infinite gamma/ties gammaln/3 gammaln/infinite "
     "gammaln/ties",
     "`CTCLoss` of data that are too short": "CTCLoss/4",
+    "its gradient by times and lengths": "_contrib_hawkesll",
     "`SoftmaxOutput(out_grad=True)`": "SoftmaxOutput/rows12 SoftmaxOutput/positions13 SoftmaxOutput/last_axis14",
     "pixels of weight 0": "BilinearSampler/3 BilinearSampler/infinite SpatialTransformer/infinite "
     "_contrib_DeformableConvolution/infinite",
@@ -76,7 +77,8 @@ DIFFERENT = {
     "_image_random_flip_left_right _image_random_flip_top_bottom",
     "of a matrix that is singular": "_linalg_gelqf/ties _linalg_inverse/infinite _linalg_potrf/nan "
     "_linalg_potri/infinite _linalg_slogdet/nan _linalg_slogdet/infinite _linalg_trsm/infinite "
-    "_npi_slogdet/nan _npi_slogdet/infinite _npi_solve/nan _npi_solve/infinite",
+    "_npi_slogdet/nan _npi_slogdet/infinite _npi_solve/nan _npi_solve/infinite "
+    "_npi_tensorsolve/nan _npi_tensorsolve/infinite _npi_tensorinv/nan _npi_tensorinv/infinite",
     "`np.var`, `np.std`, `np.matmul`, `np.average`, `np.arctan2`, `np.where`": "_npi_std _npi_var _npi_matmul "
     "_npi_average/1 _npi_rarctan2_scalar _npi_where_lscalar",
     "`np.bincount`": "_npi_bincount",
@@ -231,6 +233,7 @@ OTHERWISE = {
     "_contrib_gradientmultiplier _contrib_round_ste _contrib_sign_ste": "by definition",
     "Cast amp_cast": "through whole numbers",
     "_contrib_box_nms": "of classes that are compared",
+    "_contrib_hawkesll": "of the likelihood alone, by the parameters alone",
 }
 """Operators whose gradient is not the derivative of their result."""
 

@@ -650,3 +650,40 @@ def test_the_class_of_the_background_may_be_negative(attrs, left):
     rows = mx.nd.array([[k, score, *corner] for (k, score), corner in zip(scores.items(), corners)])
     found = mx.nd.contrib.box_nms(rows, **attrs).asnumpy()
     assert [(row[0], round(float(row[1]), 3)) for row in found if row[1] > 0] == [(k, scores[k]) for k in left]
+
+
+HAWKES = [
+    [-8.13632, -9.082193],
+    [[0.393483, 0.052266], [0.0, 0.068774]],
+    [[0.422017, -2.35475], [-8.0, -3.689722]],
+    [-0.95055, -8.211354],
+    [-0.151308, -0.374526],
+    [[0, 0], [0, 0]],
+]
+"""Likelihood, memory, and gradients by lda, alpha, beta and state, as MXNet 1.9.1 gives them."""
+
+
+@pytest.mark.parametrize("hybridized", [False, True])
+def test_the_gradient_of_hawkesll_is_that_of_mxnet(hybridized):
+    """By the parameters alone, of the likelihood alone."""
+    lda = mx.nd.array([[0.5, 1.5], [1, 0.75]])
+    alpha, beta = mx.nd.array([0.25, 0.5]), mx.nd.array([1, 2])
+    state = mx.nd.array([[0.5, 1], [0, 2]])
+    lags, marks = mx.nd.array([[0.5, 1, 0.25], [2, 0.5, 1]]), mx.nd.array([[0, 1, 0], [1, 1, 0]], dtype="int32")
+    rest = [lags, marks, mx.nd.array([3, 2]), mx.nd.array([3, 4])]
+
+    class Likelihood(mx.gluon.HybridBlock):
+        def hybrid_forward(self, F, *inputs):
+            return F.contrib.hawkesll(*inputs)
+
+    net = Likelihood()
+    net.hybridize(hybridized)
+    inputs = [lda, alpha, beta, state]
+    for x in inputs:
+        x.attach_grad()
+    with mx.autograd.record():
+        likelihood, memory = net(*inputs, *rest)
+        total = (likelihood * mx.nd.array([1, 2])).sum() + memory.sum()
+    total.backward()
+    for x, expected in zip([likelihood, memory, *(x.grad for x in inputs)], HAWKES, strict=True):
+        np.testing.assert_allclose(x.asnumpy(), expected, rtol=1e-5, atol=1e-6)

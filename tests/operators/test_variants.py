@@ -33,7 +33,8 @@ DIFFERENT = {
         "NaN or infinity as index": "one_hot _unravel_index",
         "float → `int8`": "_contrib_quantize _contrib_quantize_v2 _contrib_quantized_concat",
         "`linalg_potrf`": "_linalg_gelqf _linalg_inverse _linalg_potrf _linalg_potri _linalg_slogdet "
-        "_npi_eigh _npi_eigvalsh _npi_pinv _npi_pinv_scalar_rcond _npi_slogdet _npi_solve _npi_svd",
+        "_npi_eigh _npi_eigvalsh _npi_pinv _npi_pinv_scalar_rcond _npi_slogdet _npi_solve _npi_svd "
+        "_npi_tensorinv _npi_tensorsolve",
         "`image.random_saturation`": "_image_random_saturation",
         "random operators": "_sample_generalized_negative_binomial _sample_poisson",
     },
@@ -44,7 +45,8 @@ DIFFERENT = {
         "LAMB in mixed precision": "_multi_mp_lamb_update",
         "NaN or infinity as index": "_contrib_SparseEmbedding _ravel_multi_index _unravel_index",
         "`linalg_potrf`": "_linalg_gelqf _linalg_inverse _linalg_potrf _linalg_potri _linalg_slogdet "
-        "_npi_eigh _npi_eigvalsh _npi_pinv _npi_pinv_scalar_rcond _npi_slogdet _npi_solve _npi_svd",
+        "_npi_eigh _npi_eigvalsh _npi_pinv _npi_pinv_scalar_rcond _npi_slogdet _npi_solve _npi_svd "
+        "_npi_tensorinv _npi_tensorsolve",
         "`image.random_saturation`": "_image_random_saturation",
         "random operators": "_image_random_flip_left_right _image_random_flip_top_bottom "
         "_sample_generalized_negative_binomial _sample_multinomial _sample_poisson",
@@ -52,6 +54,7 @@ DIFFERENT = {
     "int32": {
         "float → `int32`": "arctanh _npi_arctanh erfinv",
         "variance of whole numbers": "_npi_std _npi_var",
+        "`contrib.hawkesll` of whole numbers": "_contrib_hawkesll",
         "`sort`, `argsort`, `topk`": "argsort",
         "colors of whole numbers": "_image_random_hue",
         "random operators": "_sample_exponential _sample_gamma _sample_generalized_negative_binomial _sample_normal "
@@ -60,6 +63,7 @@ DIFFERENT = {
     "int8": {
         "float → `int8`": "arctanh _npi_arctanh erfinv",
         "variance of whole numbers": "_npi_std _npi_var",
+        "`contrib.hawkesll` of whole numbers": "_contrib_hawkesll",
         "`Convolution` of int8": "Convolution",
         "`sort`, `argsort`, `topk`": "argsort",
         "colors of whole numbers": "_image_random_hue",

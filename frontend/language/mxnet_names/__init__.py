@@ -41,9 +41,31 @@ _INSTEAD = {
     "torch": ", as it calls Lua Torch; call PyTorch from mx.operator.CustomOp",
     "th": ", as it calls Lua Torch; call PyTorch from mx.operator.CustomOp",
     "tvmop": ", as it loads kernels of TVM for MXNet's library; hybridized blocks are compiled here",
+    **dict.fromkeys(
+        ("dgl_csr_neighbor_uniform_sample", "dgl_csr_neighbor_non_uniform_sample"),
+        ": draw neighbours with NumPy from graph.indices and graph.indptr; nd.contrib.dgl_subgraph has their edges",
+    ),
+    **dict.fromkeys(
+        ("dgl_adjacency", "dgl_graph_compact", "dgl_subgraph", "edge_id"),
+        ", as arrays in graphs are dense: nd.contrib has it for csr arrays",
+    ),
     "getnnz": ", as arrays in graphs are dense: count elements with (x != 0).sum(), or call nd.contrib.getnnz before",
 }
 """What to do without a name that is missing."""
+
+
+_NODES = {
+    **dict.fromkeys(("_npi_eig", "_npi_eigvals"), "its values are those of NumPy: call mx.np.linalg.eig on arrays"),
+    "_npi_multinomial": "draw with mx.np.random.multinomial on arrays",
+}
+"""Operators in MXNet's files that are missing here, with what to do."""
+
+
+def lacks(operator: str) -> str:
+    """Why an operator that MXNet has is missing here; empty for a name that MXNet does not have, as far as is known."""
+    if operator in _NODES or operator in operators():
+        return f"MXNet {VERSION} has it, gluonjit lacks it; {_NODES.get(operator, '')}".rstrip("; ")
+    return ""
 
 
 @cache
