@@ -118,6 +118,11 @@ class Module:
         self._constant_texts.append(f"@{name} = external hidden constant i8")
         return f"@{name}"
 
+    def thread_word(self, name: str) -> str:
+        """Defines an i32 of which each thread has its own, 0 at first; the pointer to it."""
+        self._constant_texts.append(f"@{name} = internal thread_local(initialexec) global i32 0")
+        return f"@{name}"
+
     def metadata(self, text: str) -> str:
         """Adds a metadata node such as `!{}`; returns its name."""
         self._metadata.append(text)

@@ -31,6 +31,7 @@ from enum import IntEnum
 import numpy as np
 
 from gluonjit.codegen.cpu_check import add_check
+from gluonjit.codegen.host import CALLBACK
 from gluonjit.codegen.interface import WORTH_A_THREAD, Interface, Layout, Prepare
 from gluonjit.codegen.llvm import Exit, Function, Module
 from gluonjit.codegen.team import FUTEX, MAX_THREADS, Block, Line, add_team
@@ -57,6 +58,7 @@ class Status(IntEnum):
     NO_MEMORY = 3
     NO_TARGET = 4
     BAD_WEIGHTS = 5
+    BAD_DATA = 6
 
 
 MESSAGES = {
@@ -67,6 +69,7 @@ MESSAGES = {
     Status.NO_MEMORY: "there is not enough memory",
     Status.NO_TARGET: "the library has no code for this processor: build it with another --target",
     Status.BAD_WEIGHTS: "the file of weights cannot be read, or is not the one that was made with the library",
+    Status.BAD_DATA: "the model refuses the data: an index is out of bounds, a matrix is singular",
 }
 
 
@@ -185,6 +188,7 @@ class _Driver:
                 self._program(k, p)
         if model.weights is not None:
             self._map(model.weights)
+        self._refused = self._check() if any(c.interface.calls_host for t in targets for c in t.codes) else None
         self._start()
         self._stop()
         self._memory()
@@ -204,6 +208,14 @@ class _Driver:
     def _with_sizes(self, f: Function) -> Function:
         f.sizes = {name: f"%n{k}" for k, name in enumerate(self.model.dims)}
         return f
+
+    def _check(self) -> str:
+        """What kernels call that check their data (`codegen/host.py`): it notes that this thread's call is refused, in
+        the word returned. The first thread of a team, the caller, does all checks."""
+        refused = self.module.thread_word("refused")
+        f = self.module.function(CALLBACK, (("ptr", "text"), ("i64", "size"), ("ptr", "table")))
+        f.store("i32", 1, refused, 4)
+        return refused
 
     # ---- one program
 
@@ -552,13 +564,19 @@ class _Driver:
             f.store("ptr", larger, f.gep("i8", "%net", int(Net.ARENA)), 8)
             f.store("i64", size, f.gep("i8", "%net", int(Net.ARENA_BYTES)), 8)
         given = [("ptr", "%net"), *((type, f"%{name}") for type, name in (*self._sizes, *self._pointers))]
+        if self._refused is not None:
+            f.store("i32", 0, self._refused, 4)
         for k, candidate in enumerate(self.targets):
             for p in range(len(candidate.codes)):
                 here = f.op(f"icmp eq i64 {target}, {k}")
                 with f.if_(f.op(f"and i1 {here}, {f.op(f'icmp eq i64 {chosen}, {p}')}")):
                     f.call(f"run_{k}_{p}", "void", *given)
         f.call("pthread_mutex_unlock", "i32", ("ptr", mutex))
-        f.ret(str(int(Status.OK)))
+        if self._refused is None:
+            f.ret(str(int(Status.OK)))
+        else:
+            refused = f.op(f"icmp ne i32 {f.load('i32', self._refused, 4)}, 0")
+            f.ret(f.op(f"select i1 {refused}, i32 {int(Status.BAD_DATA)}, i32 {int(Status.OK)}"))
 
     def _give_back(self, f: Function) -> None:
         """Frees the arena, unless it is the one behind the net itself."""

@@ -21,6 +21,7 @@ import numpy as np
 from gluonjit._version import version
 from gluonjit.codegen import elf, llvm
 from gluonjit.codegen.cpu_check import runs_on
+from gluonjit.codegen.host import CALLBACK
 from gluonjit.codegen.standalone import HEADER, Code, Model, Target, WeightsFile, driver, largest_size, public
 from gluonjit.codegen.target import host, named
 from gluonjit.ir.batch_rows import independent_rows
@@ -34,6 +35,7 @@ from gluonjit.passes import run_passes
 from gluonjit.runtime import library_files, predict_api
 from gluonjit.runtime.compiler import PIPELINE, artifact_of
 from gluonjit.runtime.executable import Executable
+from gluonjit.runtime.host import functions
 
 _ALIGNMENT = 64
 
@@ -109,7 +111,9 @@ def compile_library(
         codes = []
         for p, (graph, _) in enumerate(programs):
             prefix = f"{source.name}__{k}_{p}_"
-            code, made = _code(prefix, graph, len(source.inputs), source.values, machine, pipeline, weights, packed)
+            code, made = _code(
+                source.name, prefix, graph, len(source.inputs), source.values, machine, pipeline, weights, packed
+            )
             codes.append(code)
             objects += made
         compiled.append(Target(machine, tuple(codes)))
@@ -120,7 +124,7 @@ def compile_library(
     own = public(source.name)
     data = llvm.compile_module(text, machines[0])
     inside = set(elf.defined(data)) - set(own)
-    data = elf.renamed(data, lambda s: f"{source.name}__{s}" if s in inside else s, own.__contains__)
+    data = elf.renamed(data, lambda s: _inside(source.name, s) if s in inside else s, own.__contains__)
     members = [(f"{source.name}_driver.o", data), *objects]
     content = weights.content()
     if model.weights is None:
@@ -145,6 +149,8 @@ def _needed(source: Source, machines: Sequence[Machine], pipeline: str) -> list[
 
 def _check(graph: Graph) -> None:
     for op in graph.ops:
+        for region in op.regions:
+            _check(region)
         if reason := getattr(op.definition, "host", ""):
             raise IRError(f"{op.name.removeprefix('mx.')} cannot be in a library without Python: {reason}")
         if _draws(op, bool(graph.attrs.get("training", False))):
@@ -162,7 +168,13 @@ def _draws(op: Op, training: bool) -> bool:
     return any(_draws(o, mode) for o in made.ops)
 
 
+def _inside(name: str, symbol: str) -> str:
+    """A symbol of the driver that programs do not call."""
+    return f"{name}__{symbol}"
+
+
 def _code(
+    name: str,
     prefix: str,
     graph: Graph,
     arguments: int,
@@ -176,13 +188,11 @@ def _code(
     artifact = artifact_of(graph, machine, pipeline=pipeline).artifact
     interface = artifact.interface
     assert interface is not None
-    if interface.calls_host:
-        raise IRError(f"{graph.name} checks indices or calls Python, which a library without Python cannot")
     constants = list(interface.main.constants)
     packed: tuple[int, ...] | None = None
     unread = set(interface.unread)
     if pack and runs_on(machine, host()):
-        held = Executable(interface, llvm.load(artifact.objects)).refresh([*([None] * arguments), *values])
+        held = Executable(interface, llvm.load(artifact.objects, functions())).refresh([*([None] * arguments), *values])
         packed = tuple(weights.place(held[slot]) for slot in interface.main.prepared_slots)
     else:
         constants += [c for p in interface.prepares for c in p.layout.constants]
@@ -190,10 +200,13 @@ def _code(
     sources = [None if k in unread else weights.place(x) for k, x in enumerate(values, arguments)]
     code = Code(prefix, interface, arguments, tuple(sources), tuple(map(weights.place, constants)), packed)
     inside = {name for data in artifact.objects for name in elf.defined(data)}
-    objects = [
-        (f"{prefix}{k}.o", elf.renamed(data, lambda s: prefix + s if s in inside else s, lambda _: False))
-        for k, data in enumerate(artifact.objects)
-    ]
+
+    def own(symbol: str) -> str:
+        if symbol == CALLBACK:  # the driver's
+            return _inside(name, symbol)
+        return prefix + symbol if symbol in inside else symbol
+
+    objects = [(f"{prefix}{k}.o", elf.renamed(data, own, lambda _: False)) for k, data in enumerate(artifact.objects)]
     return code, objects
 
 

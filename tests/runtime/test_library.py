@@ -167,6 +167,40 @@ def test_wrong_arguments_are_refused(tmp_path):
 
 
 @needs_cc
+class Checking(gluon.HybridBlock):
+    """Refuses what is singular, and rows that are not there."""
+
+    def hybrid_forward(self, F, x):
+        row = F.slice(F.cast(x, "int32"), begin=(0, 0), end=(1, 1))
+        return F.linalg.inverse(x) + F.take(x, row, mode="raise").reshape((1, -1))
+
+
+@needs_cc
+def test_data_that_are_refused(tmp_path):
+    """Calls from several threads, of which every other one is refused."""
+    good, singular = 2 * np.eye(5, dtype=np.float32), np.ones((5, 5), np.float32)
+    outside = 7 * np.eye(5, dtype=np.float32)
+    lib, y = built(tmp_path, Checking(), good)
+    assert "singular" in lib.text("message", Status.BAD_DATA)
+    wrong = []
+
+    def calls():
+        net = lib.create(2)
+        for _ in range(20):
+            if not (lib.run(net, good) == y).all() or {lib.run(net, x) for x in (singular, outside)} != {6}:
+                wrong.append(True)
+        lib.free(net)
+
+    threads = [threading.Thread(target=calls) for _ in range(3)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong and Status.BAD_DATA == 6
+    with pytest.raises(MXNetError, match="a matrix is singular"):
+        mx.load(str(tmp_path / "libnet.so"))(singular)
+
+
 def test_the_callers_memory(tmp_path):
     block = convolutional()
     loaded, y = built(tmp_path, block, image(4), BATCH)
@@ -498,6 +532,22 @@ def test_refusals(tmp_path):
 
     with pytest.raises((IRError, MXNetError), match="random numbers"):
         compile_library(source_of(Random(), [x], "net"), ["host"])
+
+    class Called(mx.operator.CustomOp):
+        def forward(self, is_train, req, in_data, out_data, aux):
+            self.assign(out_data[0], req[0], in_data[0])
+
+    @mx.operator.register("called_by_a_library")
+    class CalledProp(mx.operator.CustomOpProp):
+        def create_operator(self, ctx, shapes, dtypes):
+            return Called()
+
+    class Python(gluon.HybridBlock):
+        def hybrid_forward(self, F, x):
+            return F.Custom(x, op_type="called_by_a_library")
+
+    with pytest.raises(IRError, match="Custom cannot be in a library without Python"):
+        compile_library(source_of(Python(), [x], "net"), ["host"])
 
     reserved = source_of(convolutional(), [mx.nd.array(image(2))], "net", {"data": {0: "int"}})
     with pytest.raises(IRError, match="int means something in C"):
