@@ -19,6 +19,7 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 from gluonjit.autodiff import tape
+from gluonjit.autodiff.tiering import TieredOperator
 from gluonjit.base import MXNetError
 from gluonjit.execution.session import Session
 from gluonjit.files import atomic
@@ -174,6 +175,7 @@ def _places(profiler: _Profiler) -> Iterator[tuple[Any, str, Callable[..., Any]]
         for op in set(OPERATORS.values()):
             # The same function makes graphs, which is no computation.
             yield op, "expand", timed(op.expand, lambda b, *_, n=op.name: n if isinstance(b, Eager) else None)
+        yield TieredOperator, "compute", timed(TieredOperator.compute, lambda operator, *_: operator.name)
     for name, form in (("compute", "{}::pure_python"), ("backward", "_backward_{}::pure_python")):
         function = getattr(custom_calls, name)
         yield custom_calls, name, timed(function, lambda op_type, *_, form=form: form.format(op_type), CUSTOM)

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from gluonjit.autodiff.computation import Computation
-from gluonjit.ir.graph import RNG_KEY, Builder
+from gluonjit.autodiff.tiering import tiered
+from gluonjit.ir.graph import Builder
 from gluonjit.ir.opdef import attr_key
-from gluonjit.ir.types import I64, TensorType, type_of
+from gluonjit.ir.types import TensorType, type_of
 from gluonjit.ndarray.ndarray import EAGER
 from gluonjit.operators.gradients import zero
-from gluonjit.operators.registry import Operator
+from gluonjit.operators.registry import Operator, operator_graph
 from gluonjit.operators.support import scalar
 
 _LIMIT = 4096
@@ -79,10 +80,4 @@ def of_values(op: Operator, attrs: Mapping[str, Any], operands: Sequence[np.ndar
 
 
 def _made(op: Operator, attrs: Mapping[str, Any], types: Sequence[TensorType], training: bool) -> Computation:
-    b = Builder(op.name, "traced", training)
-    operands = [b.input(name, type) for name, type in zip(op.input_names(attrs), types, strict=True)]
-    if op.streams is not None and op.streams(attrs, training):
-        b.key = b.input(RNG_KEY, TensorType(I64, (2,)))
-    results = b.emit(f"mx.{op.name}", operands, attrs)
-    visible = op.visible(attrs) if op.visible else len(results)
-    return Computation(b.build(results[:visible], {"training": training}))
+    return Computation(operator_graph(op, attrs, types, training), tiered)

@@ -143,7 +143,7 @@ def _numpy(graph: Graph, options: dict[str, Any]) -> Callee:
 OPTIONS = ("winograd", "tune", "flush_denormals")
 
 register_backend("llvm", _llvm, OPTIONS)
-late.compile_draws.provide(_llvm)
+late.compile_graph.provide(_llvm)
 register_backend("numpy", _numpy, OPTIONS)  # the reference, which accepts the same options and ignores them
 # MXNet's name for its own CPU library: programs that ask for it want the fast backend.
 register_backend("MKLDNN", _llvm, OPTIONS)

@@ -46,8 +46,10 @@ call_custom_backward = Late("ndarray.custom_calls")
 record_custom = Late("autodiff.python_functions")
 """`(name, operator, in_data, aux, results)`: notes on the tape that such an operator made `results`."""
 
-compile_draws = Late("execution.backends")
-"""`(graph, options)`: the compiler, for programs that draw many random numbers (`runtime.drawing`)."""
+tiered_operator = Late("autodiff.tiering")
+"""`(op, attrs)`: the plain calls of an operator, which move to native code where that pays."""
+compile_graph = Late("execution.backends")
+"""`(graph, options)`: the compiler, for plain calls: operators, and random numbers (`runtime.drawing`)."""
 
 feed_forward_class = Late("module.feed_forward")
 """`()`: the class `FeedForward`, which `mx.model` exports."""

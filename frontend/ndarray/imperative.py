@@ -7,6 +7,7 @@ attributes alone is computed once (`_Call`).
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,18 +35,25 @@ _FRESH = 0x0001 | 0x0004 | 0x0400
 class _Call:
     """What depends on an operator and its attributes alone: parsed attributes, numbers of inputs and of results."""
 
-    __slots__ = ("arity", "attrs", "computations", "context", "makes_sparse", "visible")
+    __slots__ = ("arity", "attrs", "computations", "context", "has_tiers", "makes_sparse", "tiers", "visible")
 
     def __init__(self, op: Operator, raw: dict[str, Any]) -> None:
         self.attrs = op.parse(raw)
         self.computations: dict[Any, Any] = {}
         """What recording needs (`autodiff.operator_computations`), by types and mode."""
+        self.has_tiers = not (op.imperative_only or op.host or op.number)
+        """Whether native code may compute it. A number is another one in each call, and takes NumPy one pass."""
+        self.tiers: Any = None
+        """What chooses between NumPy and native code for large operands (`autodiff/tiering.py`), once there are any."""
         self.arity = len(op.input_names(self.attrs))
         self.visible = op.visible(self.attrs) if op.visible else len(op.outputs(self.attrs))
         self.makes_sparse = sparse_operators.makes_sparse(op, self.attrs)
         # Operators without inputs get their result's device as an attribute.
         self.context: Context | None = placed(raw["ctx"]) if "ctx" in op.attrs and "ctx" in raw else None
 
+
+SMALL = 0 if os.environ.get("GLUONJIT_PLAIN") == "native" else 1 << 10
+"""Operands that all have fewer elements are NumPy's. See `autodiff/tiering.py`."""
 
 _calls: dict[Operator, dict[Any, _Call]] = {}
 
@@ -102,7 +110,7 @@ def invoke(
         arrays = [x._array for x in inputs]
     if len(arrays) != call.arity:
         op.check_arity(len(arrays), call.attrs)
-    emitter, key, flows = EAGER[modes.training], None, False
+    emitter, key, flows, results = EAGER[modes.training], None, False, None
     if modes.recording:
         for x in inputs:
             if x._grad_state is not None:
@@ -114,8 +122,16 @@ def invoke(
             for x in [out] if isinstance(out, NDArray) else out:
                 late.refuse_write(x)
     try:
-        with quiet():
-            results = op.expand(emitter, *arrays, **call.attrs)
+        if call.has_tiers:
+            for x in arrays:
+                if x.size >= SMALL:
+                    if call.tiers is None:
+                        call.tiers = late.tiered_operator(op, call.attrs)
+                    results = call.tiers.run(inputs, modes.training, key)
+                    break
+        if results is None:
+            with quiet():
+                results = op.expand(emitter, *arrays, **call.attrs)
     except (MXNetError, IRError) as e:
         raise _located(op, arrays, e) from None
     except IndexError:  # about the values of an index, as in compiled code

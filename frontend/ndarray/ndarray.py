@@ -55,7 +55,7 @@ sparse_zeros: dict[str, Callable[..., Any]] = {}
 EAGER = {training: Eager(training, rng.next_key) for training in (False, True)}
 """The emitters that evaluate expansions on arrays, by training mode."""
 
-drawing.backend = late.compile_draws
+drawing.backend = late.compile_graph
 
 
 class NDArray(NDArrayMethods):

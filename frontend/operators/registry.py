@@ -20,9 +20,9 @@ from typing import Any
 from gluonjit.base import MXNetError
 from gluonjit.ir import opdef, plugins
 from gluonjit.ir.dims import Undecided
-from gluonjit.ir.graph import Builder, Graph
+from gluonjit.ir.graph import RNG_KEY, Builder, Graph
 from gluonjit.ir.opdef import REQUIRED
-from gluonjit.ir.types import IRError, TensorType
+from gluonjit.ir.types import I64, IRError, TensorType
 from gluonjit.language.mxnet_names import lacks
 from gluonjit.operators import gradients
 from gluonjit.operators.attributes import Attr, OutOfRange
@@ -278,3 +278,17 @@ def get(name: str) -> Operator:
         if lacking := lacks(name):
             raise MXNetError(f"Operator {name} is not registered: {lacking}") from None
         raise MXNetError(f"Operator {name} is not registered{opdef.did_you_mean(name, OPERATORS)}") from None
+
+
+def operator_graph(
+    op: Operator, attrs: Mapping[str, Any], types: Sequence[TensorType], training: bool, hidden: bool = False
+) -> Graph:
+    """An operator with these (parsed) attributes as a graph of level `traced`, on operands of these types. `hidden`:
+    its outputs are all results of its expansion, not only those that a user gets."""
+    b = Builder(op.name, "traced", training)
+    operands = [b.input(name, type) for name, type in zip(op.input_names(attrs), types, strict=True)]
+    if op.streams is not None and op.streams(attrs, training):
+        b.key = b.input(RNG_KEY, TensorType(I64, (2,)))
+    results = b.emit(f"mx.{op.name}", operands, attrs)
+    visible = op.visible(attrs) if op.visible and not hidden else len(results)
+    return b.build(results[:visible], {"training": training})
