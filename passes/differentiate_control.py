@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from gluonjit.ir.dims import hint
 from gluonjit.ir.graph import Builder, Graph, Op, Value, copy_ops, reemit
 from gluonjit.ir.opdef import NO_GRADIENT
 from gluonjit.ir.primitives.control_flow import INDEX
@@ -191,7 +192,7 @@ class _Loop:
         self.active_outputs = [a and n for a, n in zip([*state, *reached[self.carried :]], needs)]
         wrt = [k for k, is_active in enumerate(self.active_inputs) if is_active]
         heads = [k for k, is_active in enumerate(self.active_outputs) if is_active]
-        self.halves = divide(joint(self.body, wrt, heads), recompute=self.conditional and self.trip > _MOST_ROWS)
+        self.halves = divide(joint(self.body, wrt, heads), recompute=self.conditional and hint(self.trip) > _MOST_ROWS)
 
     def forward(self) -> Forward:
         b, op, body = self.b, self.op, self.body

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -93,6 +94,8 @@ class Hybrid(Program, Protocol):
     """Its `CachedCall`, until the block changes."""
     _jit_log: Any
     """Its `CompileLog`."""
+    _jit_gradients: Any
+    """What recorded calls ran, by their graphs, of a `CachedCall` that was dropped; None if there was none."""
     _callback: Callable[..., None] | None
     """The hook that is shown every operator's results."""
     _monitor_all: bool
@@ -176,6 +179,11 @@ class CachedCall:
         self._refused_last = False
         self._latest: Compiled | None = None
         """The signature of the last call that could have gone directly to native code."""
+        self.gradients: WeakValueDictionary[Hashable, Computation] = WeakValueDictionary()
+        """What recorded calls run, by their graphs."""
+        self._earlier_gradients: dict[Hashable, Computation] = block._jit_gradients or {}
+        """Those of code that was dropped: differentiating takes longer than tracing."""
+        block._jit_gradients = None
         self._recording_matters = False
         """Whether a trace has depended on whether its call was recorded."""
 
@@ -352,7 +360,12 @@ class CachedCall:
             graph = known.graph(signature.types, signature.training)
             # What the program writes to an array has a gradient, too.
             graph = replace(graph, outputs=(*graph.outputs, *(graph.updates[k][1] for k in known.assigned)))
-            return Computation(graph, compiled(self.backend, self.options, note), self.remat)
+            key = graph_key(graph), repr(sorted(graph.attrs.items()))
+            found = self._earlier_gradients.pop(key, None)
+            if found is None:
+                found = Computation(graph, compiled(self.backend, self.options, note), self.remat)
+            self.gradients[key] = found
+            return found
 
         return computation
 

@@ -292,19 +292,20 @@ class Block:
         for child in self._children.values():
             child.hybridize(active, **kwargs)
 
-    def _structure_changed(self, why: str) -> None:
-        """Drops the compiled code of this block and of every block that contains it."""
+    def _structure_changed(self, why: str, alike: bool = False) -> None:
+        """Drops the compiled code of this block and of every block that contains it. `alike`: see `_drop_compiled`."""
         seen: set[int] = set()
         waiting: list[Block] = [self]
         while waiting:
             block = waiting.pop()
             if id(block) not in seen:
                 seen.add(id(block))
-                block._drop_compiled(why)
+                block._drop_compiled(why, alike)
                 waiting += [parent for ref in block._jit_parents if (parent := ref()) is not None]
 
-    def _drop_compiled(self, why: str) -> None:
-        """Drops compiled code; a plain block has none. `why`: for who asks why it was compiled again."""
+    def _drop_compiled(self, why: str, alike: bool = False) -> None:
+        """Drops compiled code; a plain block has none. `why`: for who asks why it was compiled again. `alike`: most of
+        the graphs will probably be the same when they are traced again."""
 
     _jit_log: CompileLog | None = None
     """Why it was compiled, each time, once there is something to say."""

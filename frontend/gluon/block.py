@@ -62,7 +62,7 @@ class HybridBlock(Block):
 
     # A slot: reading it costs a quarter less of a call than reading the instance's dictionary does.
     __slots__ = ("_fast_call",)
-    _NOT_COPIED = (*Block._NOT_COPIED, "_jit_cached", "_fast_call", "_jit_log")
+    _NOT_COPIED = (*Block._NOT_COPIED, "_jit_cached", "_fast_call", "_jit_gradients", "_jit_log")
 
     # Names that a user's block may well give to something of its own have the prefix _jit_ here.
     # Both are set on the instance by `execution.cached_call.CachedCall`, and dropped whenever they no longer fit.
@@ -74,6 +74,8 @@ class HybridBlock(Block):
     """Whether `_callback` gets an executor's names for the results of operators, as monitors of `Module` do."""
     _jit_debug_results: dict[str, Any] | None = None
     """With `hybridize(debug=True)`: the results of the last call's operators."""
+    _jit_gradients: Any = None
+    """The graphs of recorded calls of code that was dropped, if the next one may need them again."""
     _jit_interpreted: frozenset[bool] = frozenset()
     """The modes (True: training) in which the block runs as Python although it is hybridized: see `_interpret`."""
 
@@ -96,15 +98,19 @@ class HybridBlock(Block):
             )
         super().register_child(block, name)
 
-    def _drop_compiled(self, why: str) -> None:
+    def _drop_compiled(self, why: str, alike: bool = False) -> None:
         if self._jit_log is not None:
             self._jit_log.drop(why, self._jit_cached is not None and bool(self._jit_cached.traces))
+        if not alike:
+            self._jit_gradients = None
+        elif self._jit_cached is not None:
+            self._jit_gradients = dict(self._jit_cached.gradients)
         self._jit_cached = self._fast_call = None
 
     def _clear_cached_op(self) -> None:
         """Drops compiled code, here and in the blocks around it. Users call it before their settings change,
         as they must in MXNet; changes of attributes are noticed here in any case."""
-        self._structure_changed(f"_clear_cached_op() of {self.name} was called")
+        self._structure_changed(f"_clear_cached_op() of {self.name} was called", alike=True)
 
     def hybridize(
         self,

@@ -310,3 +310,54 @@ def test_blocks_that_drop_their_code_themselves():
         found.append(net(ones(2)).asnumpy().tolist())
     assert found == [[2, 2], [3, 3]]
     assert reasons(net, "traced") == ["first call", f"_clear_cached_op() of {inner.name} was called"]
+
+
+class Detector(mx.gluon.HybridBlock):
+    def __init__(self):
+        super().__init__()
+        self.overlap = 0.5
+
+    def hybrid_forward(self, F, x):
+        if mx.autograd.is_training():
+            return x * x
+        return F.contrib.box_nms(x * x, overlap_thresh=self.overlap)
+
+
+def recorded(net, x, training=True):
+    x.attach_grad()
+    with mx.autograd.record(train_mode=training):
+        y = net(x)
+    y.backward()
+    return x.grad.asnumpy()
+
+
+def test_gradients_are_kept_when_code_is_dropped():
+    """Programs call `set_nms` before each epoch; of the graphs that are traced again, most are what they were."""
+    net = Detector()
+    net.hybridize()
+    for overlap, training, compiled in (
+        (0.5, True, 2),
+        (0.7, True, 0),
+        (0.7, True, 0),
+        (0.7, False, 2),
+        (0.3, False, 2),
+    ):
+        net.overlap = overlap
+        net._clear_cached_op()
+        before = len(reasons(net, "compiled a gradient"))
+        assert (recorded(net, ones(3, 6), training) == 2).any()
+        assert len(reasons(net, "compiled a gradient")) == before + compiled
+    net.hybridize()
+    recorded(net, ones(3, 6), False)
+    assert len(reasons(net, "compiled a gradient")) == before + 4, "other flags may ask for other code"
+
+
+def test_gradients_of_box_nms_have_open_dimensions():
+    """The number of iterations of its loop, which stops by a condition, is that of the boxes."""
+    net, plain = Detector(), Detector()
+    net.hybridize()
+    for count in (3, 4, 7):
+        x = mx.nd.random.uniform(shape=(count, count, 6))
+        assert (recorded(net, x, False) == recorded(plain, x, False)).all()
+    events = [e.signature for e in net.explain().events if e.what == "compiled a gradient"]
+    assert len(events) == 4 and all("n" in signature for signature in events[2:])
