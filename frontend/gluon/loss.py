@@ -6,6 +6,8 @@ Unless its documentation says otherwise, a loss multiplies the elementwise loss 
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -46,9 +48,31 @@ def _apply_weighting(F: Any, loss: Any, weight: float | None = None, sample_weig
     return loss
 
 
-def _reshape_like(F: Any, x: Any, y: Any) -> Any:
+_ALIKE = "A loss compares element by element: prediction and label must have equally many, best the same shape."
+_OF_CLASSES = (
+    "Labels are numbers of classes, one for each row of scores. For labels as long as the scores (one-hot, "
+    "probabilities) write SoftmaxCrossEntropyLoss(sparse_label=False)."
+)
+_OF_SHARES = (
+    "With sparse_label=False labels are as long as the scores (one-hot, probabilities). For numbers of classes leave it"
+    " out."
+)
+
+
+@contextlib.contextmanager
+def _advising(advice: str) -> Iterator[None]:
+    """Adds advice to the error of an operator that refuses the labels."""
+    try:
+        yield
+    except (RuntimeError, ValueError) as e:  # MXNet's errors are RuntimeErrors
+        e.args = (f"{e}\n{advice}",)
+        raise
+
+
+def _reshape_like(F: Any, x: Any, y: Any, advice: str = _ALIKE) -> Any:
     """`x` in the shape of `y`."""
-    return x.reshape(y.shape) if F is ndarray else F.reshape_like(x, y)
+    with _advising(advice):
+        return x.reshape(y.shape) if F is ndarray else F.reshape_like(x, y)
 
 
 class Loss(HybridBlock):
@@ -186,9 +210,10 @@ class SoftmaxCrossEntropyLoss(Loss):
         if not self._from_logits:
             pred = F.log_softmax(pred, self._axis)
         if self._sparse_label:
-            loss = -F.pick(pred, label, axis=self._axis, keepdims=True)
+            with _advising(_OF_CLASSES):
+                loss = -F.pick(pred, label, axis=self._axis, keepdims=True)
         else:
-            label = _reshape_like(F, label, pred)
+            label = _reshape_like(F, label, pred, _OF_SHARES)
             loss = -F.sum(pred * label, axis=self._axis, keepdims=True)
         return self._mean(F, loss, sample_weight)
 

@@ -50,6 +50,22 @@ def module():
     return mx.mod.Module(mx.sym.SoftmaxOutput(fully_connected(), name="softmax"))
 
 
+@pytest.mark.parametrize("hybridized", [False, True])
+@pytest.mark.parametrize(
+    ("loss", "label", "said"),
+    [
+        (gluon.loss.SoftmaxCELoss(), nd.ones((2, 3)), r"write SoftmaxCrossEntropyLoss\(sparse_label=False\)"),
+        (gluon.loss.SoftmaxCELoss(sparse_label=False), nd.ones(2), "For numbers of classes leave it out"),
+        (gluon.loss.L2Loss(), nd.ones(2), "prediction and label must have equally many"),
+        (gluon.loss.SigmoidBCELoss(), nd.ones((2, 4)), "prediction and label must have equally many"),
+    ],
+)
+def test_labels_that_do_not_fit_a_loss(loss, label, said, hybridized):
+    loss.hybridize(hybridized)
+    with pytest.raises((mx.MXNetError, ValueError), match=rf"(?s)\[?2.*at .*{said}"):
+        loss(nd.array(X), label)
+
+
 @pytest.mark.parametrize(
     ("mistake", "error", "said"),
     [
