@@ -9,8 +9,7 @@ peak is measured too.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -18,13 +17,12 @@ from benchmarks.peak import Native, interleaved, peak
 from gluonjit.codegen import llvm
 from gluonjit.codegen.program import lower_kernel
 from gluonjit.codegen.target import host
+from gluonjit.ir.annotations import KERNEL, SCRATCH, WORKSPACE
 from gluonjit.ir.graph import Builder, Graph, Op, Value, evaluate_op
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.types import F32, TensorType
 from gluonjit.passes import run_passes
 from gluonjit.runtime.arenas import aligned_array
-
-PRODUCTS = frozenset({"matmul", "conv", "depthwise", "winograd"})
 
 
 def _finish(b: Builder, y: Value) -> Graph:
@@ -95,14 +93,14 @@ CASES = {
 }
 
 
-def prepare(graph: Graph, flop: float, target: Machine) -> tuple[Mapping[str, Any], Native]:
-    """The graph's one kernel of interest over random operands, with its attributes."""
+def prepare(graph: Graph, flop: float, target: Machine) -> tuple[Op, Native]:
+    """The graph's one kernel of interest, over random operands."""
     found = kernel_of(run_passes(graph, "fuse", target=target), target)
     if found is None:
         raise ValueError(f"no product in\n{graph}")
     op, kernel = found
     kernel.work = flop
-    return op.attrs, kernel
+    return op, kernel
 
 
 def kernel_of(graph: Graph, target: Machine) -> tuple[Op, Native] | None:
@@ -113,24 +111,29 @@ def kernel_of(graph: Graph, target: Machine) -> tuple[Op, Native] | None:
     graph = run_passes(graph, "select", target=target)
     env = {v: rng.standard_normal(v.shape, np.float32) for v in graph.inputs}
     for op in graph.ops:
-        if op.attrs.get(".kernel") in PRODUCTS and op.results[0] in _leaving(graph):
+        if _is_product(op) and op.results[0] in _leaving(graph):
             module = llvm.Module(target)
-            lower_kernel("k", op, target, module)
+            lower_kernel("k", op, module)
             buffers = [aligned_array(v.shape, v.dtype.numpy) for v in (*op.operands, *op.results)]
             for buffer, v in zip(buffers, op.operands):
                 buffer[...] = env[v]
-            memory = [op.attrs[k] for k in (".scratch", ".workspace") if op.attrs.get(k)]
+            memory = [n for n in (SCRATCH.of(op), WORKSPACE.of(op)) if isinstance(n, int) and n]
             buffers += [aligned_array((n,), np.dtype(np.uint8)) for n in (*memory, 8)]
             return op, Native(module, buffers, 0.0)
         env.update(zip(op.results, evaluate_op(op, [env[v] for v in op.operands])))
     return None
 
 
+def _is_product(op: Op) -> bool:
+    plan = KERNEL.of(op)
+    return plan is not None and plan.is_product
+
+
 def _leaving(graph: Graph) -> set[Value]:
     """The graph's results, and those that they are other names of, or computed from by loops."""
     found = set(graph.outputs)
     for op in reversed(graph.ops):
-        if found.intersection(op.results) and op.attrs.get(".kernel") not in PRODUCTS:
+        if found.intersection(op.results) and not _is_product(op):
             found.update(op.operands)
     return found
 
@@ -144,11 +147,10 @@ def main(words: Sequence[str]) -> None:
     best = reference.work / first
     print(f"{target.cpu}, one thread, peak {best / 1e9:.1f} GFLOP/s")
     print(f"{'':32}{'us':>10}{'GFLOP/s':>10}{'of peak':>9}{'compile ms':>12}  kernel and tile")
-    for (name, (attrs, kernel)), seconds in zip(prepared.items(), times):
+    for (name, (op, kernel)), seconds in zip(prepared.items(), times):
         rate = kernel.work / seconds
-        how = " ".join([attrs[".kernel"], *map(str, attrs.get(".tile", ()))])
         compile = kernel.compile_seconds * 1e3
-        print(f"{name:32}{seconds * 1e6:10.2f}{rate / 1e9:10.1f}{rate / best:9.1%}{compile:12.1f}  {how}")
+        print(f"{name:32}{seconds * 1e6:10.2f}{rate / 1e9:10.1f}{rate / best:9.1%}{compile:12.1f}  {KERNEL.of(op)}")
 
 
 if __name__ == "__main__":

@@ -18,10 +18,11 @@ from benchmarks.peak import Native, interleaved, peak, reader
 from benchmarks.workloads import WORKLOADS, make
 from gluonjit.codegen.epilogue import find_anchor
 from gluonjit.codegen.target import host
+from gluonjit.ir.annotations import KERNEL
 from gluonjit.ir.graph import Builder, Graph, Op
+from gluonjit.ir.kernels.product_plans import Winograd
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.structure import op_key
-from gluonjit.ir.winograd_tile import WinogradTile
 from gluonjit.passes import run_passes
 
 
@@ -52,9 +53,9 @@ def flop(op: Op) -> float:
     if anchor.name == "dot_general":
         return 2.0 * anchor.result.size * math.prod(x.shape[k] for k in anchor.attrs["contract"][0])
     attrs, out = anchor.attrs, anchor.result.shape
-    if op.attrs[".kernel"] == "winograd":
-        tile = WinogradTile(*op.attrs[".tile"])
-        outputs = (tile.height, tile.width)[-(len(out) - 2) :]
+    plan = KERNEL.of(op)
+    if isinstance(plan, Winograd):
+        outputs = plan.outputs[-(len(out) - 2) :]
         tiles = math.prod(-(-n // m) for n, m in zip(out[1:-1], outputs))
         return 2.0 * out[0] * tiles * math.prod(m + r - 1 for m, r in zip(outputs, w.shape)) * w.shape[-2] * out[-1]
     pairs = [
@@ -139,12 +140,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             total, ideal = total + layer.count * seconds, ideal + layer.count * floor
             if 100 * floor / seconds >= options.below:
                 continue
-            attrs = layer.op.attrs
-            how = " ".join([attrs[".kernel"], *map(str, attrs.get(".tile", ()))])
             name = f"{layer.count:3} x {describe(layer.op)}"
             rate, intensity = layer.flop / seconds, layer.flop / layer.nbytes
             print(f"{name:44}{seconds * 1e6:9.1f}{rate / 1e9:9.1f}{rate / best:9.1%}", end="")
-            print(f"{floor / seconds:12.1%}{intensity:10.1f}  {how}")
+            print(f"{floor / seconds:12.1%}{intensity:10.1f}  {KERNEL.of(layer.op)}")
         print(f"{'together':44}{total * 1e6:9.1f}{'':18}{ideal / total:12.1%}")
 
 

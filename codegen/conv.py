@@ -1,4 +1,4 @@
-"""Direct convolution, channels last: `.kernel = 'conv'`.
+"""Direct convolution, channels last: the kernel `conv`.
 
     y[n, o…, c] = Σ over taps t… and input channels i of x[n, o·stride + t·dilation - low, i] · w[t…, i, c]
 
@@ -7,32 +7,32 @@ are packed like a matrix product's: [P, taps…, I, nr], or [G, P, …] for grou
 axis it is known at compile time which taps read which pixels, so that tiles at the border have code of their own; along
 the other axes the range of taps is computed for each row. Where adjacent taps are valid for the same pixels, taps and
 channels are contiguous in both x and w, and are summed in one loop.
-
-`.tile` = (pixels and channels of a register tile, rows of pixels per task; with one spatial axis, tiles per task);
-`.packed` = which operand is packed.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from gluonjit.codegen.epilogue import Epilogue, find_anchor
+from gluonjit.codegen.kernel_code import writes
 from gluonjit.codegen.llvm import Function, Module
 from gluonjit.codegen.matmul import panel_variants, share, unravel
 from gluonjit.codegen.pixel_tiles import Axis, Kind, PixelTiles
 from gluonjit.codegen.tiles import RUN, Fetch, Rows, Tile
+from gluonjit.ir.annotations import KERNEL
 from gluonjit.ir.dims import hint
-from gluonjit.ir.graph import Graph
-from gluonjit.ir.machine import Machine
+from gluonjit.ir.graph import Op
+from gluonjit.ir.kernels.product_plans import Conv
 from gluonjit.ir.types import F32
 from gluonjit.ir.windows import row_major, strides_of
 
 
-def lower_conv(name: str, body: Graph, attrs: Mapping[str, Any], target: Machine, module: Module) -> None:
+@writes(Conv)
+def lower_conv(name: str, op: Op, module: Module) -> None:
     """Appends the kernel to the module."""
-    _Direct(module.function(name), body, attrs).write()
+    _Direct(module.function(name), op).write()
 
 
 def spatial_axes(anchor: Any) -> list[Axis]:
@@ -61,23 +61,25 @@ class Place(NamedTuple):
 
 
 class _Direct:
-    def __init__(self, f: Function, body: Graph, attrs: Mapping[str, Any]) -> None:
+    def __init__(self, f: Function, op: Op) -> None:
         self.f = f
+        body, plan = op.regions[0], KERNEL.of(op)
+        assert isinstance(plan, Conv)
         anchor = find_anchor(body)
-        x, w = anchor.operands[0], body.inputs[attrs[".packed"]]
+        x, w = anchor.operands[0], body.inputs[1]
         self.dtype = x.dtype
-        self.pixels, self.columns, self.block = attrs[".tile"]
+        self.pixels, self.columns, self.block = plan.pixels, plan.columns, plan.block
         *self.outer, self.axis = spatial_axes(anchor)
         self.groups = anchor.attrs["groups"]
         self.images, self.channels = x.shape[0], x.shape[-1]
         self.depth = self.channels // self.groups
         self.filters = anchor.result.shape[-1] // self.groups
-        self.x_strides = strides_of(x, body.inputs.index(x), attrs)
+        self.x_strides = strides_of(op, body.inputs.index(x))
         self.w_strides = row_major(w.shape)[-3 - len(self.outer) :]
         self.panels = w.shape[0 if self.groups == 1 else 1]
         self.panel_size = math.prod(w.shape[-3 - len(self.outer) :])
-        self.x, self.w = f.table(body.inputs.index(x)), f.table(attrs[".packed"])
-        self.epilogue = Epilogue(f, body, anchor, attrs)
+        self.x, self.w = f.table(body.inputs.index(x)), f.table(1)
+        self.epilogue = Epilogue(f, op, anchor)
         merge = self.groups == 1 and self.axis.dilation == 1 and self.x_strides[-2] == self.channels
         self.tiles = PixelTiles(f, self.axis, self.pixels, merge)
         terms = self.depth * math.prod(axis.taps for axis in (*self.outer, self.axis))

@@ -1,4 +1,4 @@
-"""Depthwise convolution and other narrow groups, channels last: `.kernel = 'depthwise'`.
+"""Depthwise convolution and other narrow groups, channels last: the kernel `depthwise`.
 
 Where every channel has a filter of its own, vectors run over channels and nothing is broadcast. A tile is a number of
 rows by a number of adjacent pixels, of one vector of output channels. All taps of a tile are unrolled: each input pixel
@@ -8,29 +8,31 @@ are known when the code is generated (`pixel_tiles.py`), and input rows outside 
 The same works for groups of several channels, if a vector holds whole groups: a shuffle copies each channel of a group
 to the lanes of all filters of the group.
 
-`.tile` = (rows and pixels of a tile, row tiles and vectors of channels per task). With 0 rows, a tile is one row and
-its taps are loops, for windows too large to unroll; the input then has no padding along the last axis.
+With a tile of 0 rows, it is one row and its taps are loops, for windows too large to unroll; the input then has no
+padding along the last axis.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from gluonjit.codegen.conv import spatial_axes
 from gluonjit.codegen.epilogue import Epilogue, find_anchor
+from gluonjit.codegen.kernel_code import writes
 from gluonjit.codegen.llvm import Function, Module, vector
 from gluonjit.codegen.matmul import share, unravel
 from gluonjit.codegen.pixel_tiles import Axis, Kind, PixelTiles
 from gluonjit.codegen.tiles import Rows, Tile
-from gluonjit.ir.graph import Graph
-from gluonjit.ir.machine import Machine
+from gluonjit.ir.annotations import KERNEL
+from gluonjit.ir.graph import Op
+from gluonjit.ir.kernels.product_plans import Depthwise
 from gluonjit.ir.windows import strides_of
 
 
-def lower_depthwise(name: str, body: Graph, attrs: Mapping[str, Any], target: Machine, module: Module) -> None:
+@writes(Depthwise)
+def lower_depthwise(name: str, op: Op, module: Module) -> None:
     """Appends the kernel to the module."""
-    Depthwise(module.function(name), body, attrs).write()
+    DepthwiseCode(module.function(name), op).write()
 
 
 class At(NamedTuple):
@@ -42,11 +44,13 @@ class At(NamedTuple):
     channel: Any
 
 
-class Depthwise:
+class DepthwiseCode:
     """Writes the code of one kernel, whose table holds the body's inputs from place `first` on."""
 
-    def __init__(self, f: Function, body: Graph, attrs: Mapping[str, Any], first: int = 0) -> None:
+    def __init__(self, f: Function, op: Op, first: int = 0) -> None:
         self.f = f
+        body, plan = op.regions[0], KERNEL.of(op)
+        assert isinstance(plan, Depthwise)
         anchor = find_anchor(body)
         x, w = anchor.operands
         self.dtype = x.dtype
@@ -55,17 +59,17 @@ class Depthwise:
         self.rows, self.columns = axes if len(axes) == 2 else (Axis(1, 1, 1, 1, 0, 1), axes[0])
         self.is_line = len(axes) == 1
         self.images, self.channels = x.shape[0], anchor.result.shape[-1]
-        image, *lines, self.pixel, _ = strides_of(x, body.inputs.index(x), attrs)
+        image, *lines, self.pixel, _ = strides_of(op, body.inputs.index(x))
         self.image, self.line = image, lines[0] if lines else image
         """Strides of x in elements, from one image and one row to the next (`pixel`: from one pixel to the next)."""
         self.depth = w.shape[-2]
         self.filters = self.channels // anchor.attrs["groups"]
         """Input channels and filters of a group."""
-        rows, self.pixels, self.block, self.vectors = attrs[".tile"]
-        self.rolled, self.height = rows == 0, max(rows, 1)
+        self.pixels, self.block, self.vectors = plan.pixels, plan.block, plan.vectors
+        self.rolled, self.height = plan.rows == 0, max(plan.rows, 1)
         self.tiles = PixelTiles(f, self.columns, self.pixels, merge=False)
         self.x, self.w = (f.table(first + body.inputs.index(v)) for v in (x, w))
-        self.epilogue = Epilogue(f, body, anchor, attrs, first)
+        self.epilogue = Epilogue(f, op, anchor, first)
         self.lanes = f.target.lanes(self.dtype)
         self.scalar = Tile(f, self.dtype, 1).scalar
 

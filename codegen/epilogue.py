@@ -7,7 +7,7 @@ accumulator. So a value per column, such as a bias, is a vector, and a value per
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from gluonjit.codegen.index import Affine, Var, affine
 from gluonjit.codegen.llvm import Function, memory_type
 from gluonjit.codegen.tiles import Rows, Tile, prefetch
 from gluonjit.codegen.values import Val
+from gluonjit.ir.annotations import STRIDES
 from gluonjit.ir.dims import hint
 from gluonjit.ir.graph import Graph, Op, Value
 from gluonjit.ir.types import I64, IRError
@@ -44,19 +45,20 @@ def find_anchor(body: Graph) -> Op:
 
 
 class Epilogue(Evaluator):
-    """Writes the epilogue of `body`, which has one result, for one tile at a time.
+    """Writes the epilogue of the body of `op`, which has one result, for one tile at a time.
 
-    `first`: the slot of the body's first input in the kernel's table. The other inputs and the result follow."""
+    `first`: the slot of the op's first operand in the kernel's table. The other inputs and the result follow."""
 
-    def __init__(self, f: Function, body: Graph, anchor: Op, attrs: Mapping[str, Any], first: int = 0) -> None:
+    def __init__(self, f: Function, op: Op, anchor: Op, first: int = 0) -> None:
         self.f = f
+        body = op.regions[0]
         self.handler = _Handler(f, f.target.lanes(anchor.result.dtype))
         super().__init__(body, self.handler)
         self.anchor = anchor
         self.result = body.outputs[0]
         self.ops = [op for op in body.ops if op is not anchor and op not in _feeding(body, anchor)]
         read = {v for op in self.ops for v in op.operands}
-        strides = attrs.get(".strides") or (None,) * (len(body.inputs) + 1)
+        strides = STRIDES.of(op) or (None,) * (len(body.inputs) + 1)
         for k, v in enumerate(body.inputs):
             if v in read or v is self.result:
                 self.handler.buffers[v] = Buffer(f.table(first + k), v.dtype, v.shape, f.root, strides[k])

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from gluonjit.codegen.index import Affine, affine
+from gluonjit.ir.annotations import without
 from gluonjit.ir.graph import Graph, Op, Value
 from gluonjit.ir.opdef import Primitive
 from gluonjit.ir.types import IRError, TensorType
@@ -103,7 +104,7 @@ class Evaluator:
         operands = self._operands.get(op)
         if operands is None:
             operands = self._operands[op] = tuple([Operand(self, x) for x in op.operands])
-        attrs = {k: a for k, a in op.attrs.items() if not k.startswith(".")}
+        attrs = without(op.attrs)
         return definition.element(self.s, index, *operands, **attrs)
 
     def run(self, thunk: Callable[[], Any]) -> Any:

@@ -1,4 +1,4 @@
-"""A matrix product and the depthwise convolution that reads it: `.kernel = 'expand_depthwise'`.
+"""A matrix product and the depthwise convolution that reads it: the kernel `expand_depthwise`.
 
     t = epilogue(x [pixels, K] · w [K, C]),   y = epilogue(conv(t [N, H, W, C], one filter per channel))
 
@@ -8,47 +8,51 @@ the band reads into the thread's scratch memory, [pixels, columns of a panel], w
 convolved. Rows of t that two bands read are computed twice, to the same bits.
 
 The body holds the product with its epilogue, a reshape, and the convolution with its epilogue. Its inputs are those of
-the product, then those of the convolution except for t. `.tile` = `ir.expand_tile.ExpandTile`.
+the product, then those of the convolution except for t.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from gluonjit.codegen.access import Buffer
-from gluonjit.codegen.depthwise import Depthwise
+from gluonjit.codegen.depthwise import DepthwiseCode
 from gluonjit.codegen.epilogue import find_anchor
+from gluonjit.codegen.kernel_code import writes
 from gluonjit.codegen.llvm import Function, Module
 from gluonjit.codegen.matmul import Product, panel_variants, share, unravel
-from gluonjit.ir.expand_tile import ExpandTile, halves, rows_read
-from gluonjit.ir.graph import Graph
-from gluonjit.ir.machine import Machine
+from gluonjit.ir.annotations import KERNEL, STRIDES
+from gluonjit.ir.graph import Graph, Op
+from gluonjit.ir.kernels import Plan
+from gluonjit.ir.kernels.expand_parts import halves, rows_read
+from gluonjit.ir.kernels.product_plans import Depthwise, ExpandDepthwise, Matmul
 
 
-def lower_expand_depthwise(name: str, body: Graph, attrs: Mapping[str, Any], target: Machine, module: Module) -> None:
+@writes(ExpandDepthwise)
+def lower_expand_depthwise(name: str, op: Op, module: Module) -> None:
     """Appends the kernel to the module. Its table ends with the thread's scratch."""
-    _ExpandDepthwise(module.function(name), body, attrs).write()
+    _ExpandDepthwise(module.function(name), op).write()
 
 
 class _ExpandDepthwise:
-    def __init__(self, f: Function, body: Graph, attrs: Mapping[str, Any]) -> None:
+    def __init__(self, f: Function, op: Op) -> None:
         self.f = f
-        tile = ExpandTile(*attrs[".tile"])
-        self.rows, self.columns, self.band = tile.rows, tile.columns, tile.band
+        body, plan = op.regions[0], KERNEL.of(op)
+        assert isinstance(plan, ExpandDepthwise)
+        self.rows, self.columns, self.band = plan.rows, plan.columns, plan.band
         product, convolution = halves(body)
         conv = find_anchor(convolution)
         self.images, self.height, self.width, self.channels = conv.operands[0].shape
         self.out_height = conv.result.shape[1]
         count = len(product.inputs)
-        strides = attrs.get(".strides") or (None,) * (len(body.inputs) + 1)
-        packed = {k: v for k, v in attrs.items() if k in (".packed", ".halved")}
+        strides = STRIDES.of(op) or (None,) * (len(body.inputs) + 1)
         tiles = -(-rows_read(self.band, conv) * self.width // self.rows)
-        notes = {".tile": (self.rows, self.columns, tiles), ".strides": (*strides[:count], None), **packed}
-        self.product = Product(f, product, notes)
+        multiply = Matmul(self.rows, self.columns, tiles, plan.packed, plan.halved)
+        self.product = Product(f, _part(product, multiply, (*strides[:count], None)))
         vectors = self.columns // f.target.lanes(conv.result.dtype)
-        notes = {".tile": (tile.height, tile.pixels, 1, vectors), ".strides": (None, *strides[count:])}
-        self.depthwise = Depthwise(f, convolution, notes, first=count - 1)
+        convolve = Depthwise(plan.height, plan.pixels, 1, vectors)
+        part = _part(convolution, convolve, (None, *strides[count:]))
+        self.depthwise = DepthwiseCode(f, part, first=count - 1)
         self.depthwise.image, self.depthwise.line, self.depthwise.pixel = 0, self.width * self.columns, self.columns
         self.scratch = f.table(len(body.inputs) + 1)
         self.scalar = self.product.scalar
@@ -110,3 +114,8 @@ class _ExpandDepthwise:
         for rest in sorted({n % height for n in (self.band if full else 0, last)} - {0}):
             with f.if_(f.op(f"icmp eq i64 {f.sub(stop, whole)}, {rest}")):
                 self.depthwise.row_tile(image, whole, rest, channels)
+
+
+def _part(body: Graph, plan: Plan, strides: tuple[Any, ...]) -> Op:
+    """An op of its own for a part of the body."""
+    return Op("fused", body.inputs, KERNEL(plan) | STRIDES(strides), body.outputs, (body,))

@@ -13,13 +13,17 @@ from typing import Any
 import numpy as np
 
 from gluonjit.codegen.intrinsics import float_mode, flush_bits, set_float_mode
+from gluonjit.codegen.kernel_code import writes
 from gluonjit.codegen.llvm import Function, Module
+from gluonjit.ir.annotations import without
 from gluonjit.ir.graph import Builder, Op
+from gluonjit.ir.kernels.op_plans import Host
 from gluonjit.ir.text import print_graph
 
 CALLBACK = "gluonjit_evaluate"
 
 
+@writes(Host)
 def lower_host(name: str, op: Op, module: Module) -> None:
     """Appends the kernel to the module. Its table: the op's operands, then its results."""
     f = module.function(name)
@@ -44,7 +48,7 @@ def _call(f: Function, op: Op) -> None:
 def _text(op: Op, dims: Sequence[str]) -> str:
     """The graph of the op. Its attribute `open` names the dimensions whose sizes lie in front of the table."""
     b = Builder("host")
-    own = {key: value for key, value in op.attrs.items() if not key.startswith(".")}
+    own = without(op.attrs)
     results = b.emit(op.name, [b.input(f"x{k}", v.type) for k, v in enumerate(op.operands)], own)
     return print_graph(b.build(results, {"open": tuple(dims)} if dims else {}))
 

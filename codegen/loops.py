@@ -1,4 +1,4 @@
-"""Loop nests for fused groups: `.kernel = 'loops'`.
+"""Loop nests for fused groups: the kernel `loops`.
 
 The body is a graph of primitives that have an `element` function; its outputs are written by loops over their shapes,
 everything between inputs and outputs is computed on the way. One nest serves all outputs of one shape:
@@ -17,7 +17,8 @@ What bodies are supported: see `supported`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from gluonjit.codegen.access import Buffer, Index
@@ -25,12 +26,14 @@ from gluonjit.codegen.footprint import Reference, Tracer, trace
 from gluonjit.codegen.handler import Handler
 from gluonjit.codegen.index import Affine, Var, affine, variable
 from gluonjit.codegen.intrinsics import finish_streaming
+from gluonjit.codegen.kernel_code import always, writes
 from gluonjit.codegen.llvm import Function, Module
 from gluonjit.codegen.nest import Space, count, extent, plan_nest
 from gluonjit.codegen.writer import NestWriter, Written
+from gluonjit.ir.annotations import KERNEL, SCRATCH, STRIDES
 from gluonjit.ir.dims import Dim, Extent, Undecided, is_less, is_static
-from gluonjit.ir.graph import Graph
-from gluonjit.ir.machine import Machine
+from gluonjit.ir.graph import Graph, Op
+from gluonjit.ir.kernels.element_plans import Copy, Loops
 from gluonjit.ir.opdef import Primitive
 
 _PIECES = 16
@@ -64,30 +67,29 @@ def supported(body: Graph) -> str | None:
     return None
 
 
-def lower_loops(name: str, body: Graph, attrs: Mapping[str, Any], target: Machine, module: Module) -> None:
-    """Appends the kernel to the module. Its table: the body's inputs, then its outputs.
-
-    `.strides` tells which of them are not row-major, `.streaming` that outputs are to bypass the caches, `.ahead` what
-    to prefetch (see `Handler`), `.rare` that it should be short rather than fast: it is not cut. With `.scratch`, the
-    table ends with as many bytes of memory for each thread (see `scratch`).
-    """
-    _lowered(name, body, attrs, target, module)
+@writes(Loops, Copy, same_sums=always)
+def lower_loops(name: str, op: Op, module: Module) -> None:
+    """Appends the kernel to the module. Its table: operands, results, and, if it keeps rows, memory of each thread (see
+    `scratch`). A `rare` one is not cut; what is fetched `ahead`: see `Handler`."""
+    _lowered(name, op, module)
 
 
-def _lowered(name: str, body: Graph, attrs: Mapping[str, Any], target: Machine, module: Module) -> Handler:
-    f = module.function(name)
+def _lowered(name: str, op: Op, module: Module) -> Handler:
+    plan = KERNEL.of(op)
+    loops = plan if isinstance(plan, Loops) else Loops()
+    body, f = op.regions[0], module.function(name)
     first = len(body.inputs)
-    strides = attrs.get(".strides") or (None,) * (first + len(body.outputs))
-    handler = Handler(f, body, target.width, strides[:first])
-    handler.ahead = attrs.get(".ahead")
-    if attrs.get(".scratch"):
+    strides = STRIDES.of(op) or (None,) * (first + len(body.outputs))
+    handler = Handler(f, body, module.target.width, strides[:first])
+    handler.ahead = loops.ahead
+    if loops.keeps_rows:
         handler.scratch = f.table(first + len(body.outputs))
     outputs = [
         (Buffer(f.table(first + k), v.dtype, v.shape, f.root, strides[first + k]), v)
         for k, v in enumerate(body.outputs)
     ]
-    most = 0 if attrs.get(".rare") else _PIECES
-    if not attrs.get(".streaming"):
+    most = 0 if loops.rare else _PIECES
+    if not loops.streaming:
         _write(handler, outputs, most)
         return handler
     # Which only whole vectors at multiples of their size can be; where results begin is the caller's choice.
@@ -104,16 +106,23 @@ def _lowered(name: str, body: Graph, attrs: Mapping[str, Any], target: Machine, 
     return handler
 
 
-def scratch(body: Graph, attrs: Mapping[str, Any], module: Module) -> Extent:
-    """Bytes of scratch memory per thread that the kernel wants, as its annotation `.scratch`: it keeps rows of open
-    lengths there. Without the annotation, it computes their elements again."""
+def scratch(op: Op, module: Module) -> Extent:
+    """Bytes of scratch memory per thread that the kernel wants for rows of open lengths. Without, it computes their
+    elements again."""
+    body = op.regions[0]
     if all(
         is_static(op.operands[0].shape[axis] for axis in op.attrs["axes"]) for op in body.ops if op.name == "reduce"
     ):
         return 0
     unused = Module(module.target, module.dims)
-    handler = _lowered("kernel", body, {**attrs, ".scratch": 1}, unused.target, unused)
-    return handler.scratch_used
+    return _lowered("kernel", keeping_rows(op, 1), unused).scratch_used
+
+
+def keeping_rows(op: Op, nbytes: Extent) -> Op:
+    """The op with so many bytes of scratch memory for rows of open lengths."""
+    plan = KERNEL.of(op)
+    loops = plan if isinstance(plan, Loops) else Loops()
+    return replace(op, attrs={**op.attrs, **KERNEL(replace(loops, keeps_rows=True)), **SCRATCH(nbytes)})
 
 
 def _write(s: Handler, outputs: Sequence[Written], most: int) -> None:

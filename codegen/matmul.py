@@ -1,25 +1,27 @@
-"""Matrix products: `.kernel = 'matmul'`.
+"""Matrix products: the kernel `matmul`.
 
 The body multiplies a [batch…, M, K] by b, which is either [batch…, K, N] or *packed*, [batch…, P, K, nr]: its columns
-in P panels of nr, padded with zeros, so that one panel is read from front to end. If `.halved`, both halves of the last
+in P panels of nr, padded with zeros, so that one panel is read from front to end. If `halved`, both halves of the last
 vector of the last panel hold the same columns (`tiles.Tile`).
 
-`.tile` = (rows and columns of a register tile, row tiles per block); `.packed` = which operand is the packed one.
-With `.backwards`, and if one tile has all rows, a thread computes its panels from the last to the first.
+If the plan is `reversed`, and if one tile has all rows, a thread computes its panels from the last to the first.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from gluonjit.codegen.epilogue import Epilogue, find_anchor
-from gluonjit.codegen.heights import RowTiles
+from gluonjit.codegen.heights import RowTiles, lowest_height
+from gluonjit.codegen.kernel_code import writes
 from gluonjit.codegen.llvm import Function, Module
-from gluonjit.codegen.tiles import Fetch, Tile
+from gluonjit.codegen.tiles import Fetch, Tile, chains
+from gluonjit.ir.annotations import KERNEL
 from gluonjit.ir.dims import Dim, Extent, hint, is_static
-from gluonjit.ir.graph import Graph
+from gluonjit.ir.graph import Op
+from gluonjit.ir.kernels.product_plans import Matmul
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.windows import strides_of
 
@@ -27,9 +29,23 @@ _SPREAD = 3
 """The fewest row tiles over which prefetching the next panel is spread."""
 
 
-def lower_matmul(name: str, body: Graph, attrs: Mapping[str, Any], target: Machine, module: Module) -> None:
+def _same_sums(op: Op, target: Machine, least: int) -> bool:
+    """Whether register tiles of all heights that occur add up their terms in as many chains."""
+    x, y, plan = op.operands[0], op.results[0], KERNEL.of(op)
+    assert isinstance(plan, Matmul)
+    if plan.halved or not is_static((*x.type.shape[1:], *y.type.shape[1:])):
+        return False
+    lanes, n, rows, columns = target.lanes(y.dtype), y.type.shape[-1], plan.rows, plan.columns
+    vectors = {columns // lanes} if n >= columns else set()
+    vectors |= {-(-(n % columns) // lanes)} - {0}
+    heights = range(lowest_height(least, rows), rows)
+    return all(chains(h * v) == chains(rows * v) for h in heights for v in vectors)
+
+
+@writes(Matmul, same_sums=_same_sums)
+def lower_matmul(name: str, op: Op, module: Module) -> None:
     """Appends the kernel to the module."""
-    Product(module.function(name), body, attrs).write()
+    Product(module.function(name), op).write()
 
 
 class Product:
@@ -39,24 +55,25 @@ class Product:
     computes a contiguous range of them. During one panel, the next one is prefetched into the second-level cache.
     """
 
-    def __init__(self, f: Function, body: Graph, attrs: Mapping[str, Any]) -> None:
+    def __init__(self, f: Function, op: Op) -> None:
         self.f = f
+        body, plan = op.regions[0], KERNEL.of(op)
+        assert isinstance(plan, Matmul)
         anchor = find_anchor(body)
         a = anchor.operands[0]
-        self.packed = ".packed" in attrs
-        b = body.inputs[attrs[".packed"]] if self.packed else anchor.operands[1]
+        self.packed = plan.packed
+        b = body.inputs[1] if self.packed else anchor.operands[1]
         self.dtype = a.dtype
-        self.rows, self.columns, self.block = attrs[".tile"]
-        self.halved = bool(attrs.get(".halved"))
+        self.rows, self.columns, self.block, self.halved = plan.rows, plan.columns, plan.block, plan.halved
         *self.batch, self.m, self.k = a.shape
         self.n = anchor.result.shape[-1]
-        self.a_strides, self.b_strides = (strides_of(v, body.inputs.index(v), attrs) for v in (a, b))
+        self.a_strides, self.b_strides = (strides_of(op, body.inputs.index(v)) for v in (a, b))
         self.a, self.b = f.table(body.inputs.index(a)), f.table(body.inputs.index(b))
-        self.epilogue = Epilogue(f, body, anchor, attrs)
+        self.epilogue = Epilogue(f, op, anchor)
         self.scalar = Tile(f, a.dtype, 1).scalar
         self.panels = f.div(f.add(self.n, self.columns - 1), self.columns)
         self.tiles = RowTiles(f, self.m, self.rows, few=not is_static((self.n, self.k)))
-        self.backwards = ".backwards" in attrs and self.tiles.low == 1 and not self.batch
+        self.backwards = plan.reversed and self.tiles.low == 1 and not self.batch
         if self.backwards and not isinstance(self.tiles.count, int):
             self.is_one = f.op(f"icmp eq i64 {f.extent(self.tiles.count)}, 1")
         self.panel_size = self.k * self.columns if self.packed else self.columns

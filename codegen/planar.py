@@ -1,4 +1,4 @@
-"""Convolution of images of one channel by a few filters: `.kernel = 'planar'`.
+"""Convolution of images of one channel by a few filters: the kernel `planar`.
 
 Where the filters would fill less than half of a vector, the lanes are adjacent pixels of the result instead. For each
 tap, a vector of pixels is loaded once, and its product with each filter's weight is added to that filter's accumulator.
@@ -7,31 +7,32 @@ At the end the accumulators are interleaved, as the filters are the last axis of
 A row is cut into whole vectors. The rest of the row is a *piece*: half a vector, a quarter …, wide enough to hold the
 rest. It ends where the row ends, so it may compute some pixels again. A tile has as many rows as there are pieces in a
 vector, so that its pieces share vectors. The input is not padded, and adjacent pixels are adjacent in memory.
-
-`.tile` = (rows of a tile, lanes of a piece or 0, tiles per task).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from gluonjit.codegen.conv import spatial_axes
 from gluonjit.codegen.epilogue import Epilogue, find_anchor
 from gluonjit.codegen.index import affine
+from gluonjit.codegen.kernel_code import writes
 from gluonjit.codegen.llvm import Function, Module, vector
 from gluonjit.codegen.matmul import share, unravel
 from gluonjit.codegen.pixel_tiles import Axis
 from gluonjit.codegen.tiles import Tile
-from gluonjit.ir.graph import Graph
-from gluonjit.ir.machine import Machine
+from gluonjit.ir.annotations import KERNEL
+from gluonjit.ir.graph import Op
+from gluonjit.ir.kernels.product_plans import Planar
 from gluonjit.ir.windows import strides_of
 
 
-def lower_planar(name: str, body: Graph, attrs: Mapping[str, Any], target: Machine, module: Module) -> None:
+@writes(Planar)
+def lower_planar(name: str, op: Op, module: Module) -> None:
     """Appends the kernel to the module."""
-    _Planar(module.function(name), body, attrs).write()
+    _Planar(module.function(name), op).write()
 
 
 class Piece(NamedTuple):
@@ -54,20 +55,22 @@ def vectors_of_tile(rows: int, width: int, piece: int, lanes: int) -> list[list[
 
 
 class _Planar:
-    def __init__(self, f: Function, body: Graph, attrs: Mapping[str, Any]) -> None:
+    def __init__(self, f: Function, op: Op) -> None:
         self.f = f
+        body, plan = op.regions[0], KERNEL.of(op)
+        assert isinstance(plan, Planar)
         anchor = find_anchor(body)
         x, w = anchor.operands
         self.dtype = x.dtype
         self.axes: tuple[Axis, Axis] = tuple(spatial_axes(anchor))  # type: ignore[assignment]
         self.images, self.filters = x.shape[0], w.shape[-1]
-        self.x_strides = strides_of(x, body.inputs.index(x), attrs)
-        self.rows, piece, self.block = attrs[".tile"]
+        self.x_strides = strides_of(op, body.inputs.index(x))
+        self.rows, self.block = plan.rows, plan.block
         self.tile = Tile(f, self.dtype, 1)
         self.lanes = self.tile.lanes
-        self.vectors = vectors_of_tile(self.rows, self.axes[1].out, piece, self.lanes)
+        self.vectors = vectors_of_tile(self.rows, self.axes[1].out, plan.piece, self.lanes)
         self.x, self.w = f.table(body.inputs.index(x)), f.table(body.inputs.index(w))
-        self.epilogue = _Pixels(f, body, anchor, attrs)
+        self.epilogue = _Pixels(f, op, anchor)
 
     def write(self) -> None:
         f, height = self.f, self.axes[0].out

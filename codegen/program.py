@@ -14,29 +14,24 @@ import hashlib
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from gluonjit.codegen.calls import Call, emit_calls
 from gluonjit.codegen.control import Region, lower_control
-from gluonjit.codegen.conv import lower_conv
-from gluonjit.codegen.depthwise import lower_depthwise
-from gluonjit.codegen.expand_depthwise import lower_expand_depthwise
-from gluonjit.codegen.host import lower_host
 from gluonjit.codegen.interface import Interface, Layout, Prepare
+from gluonjit.codegen.kernel_code import code_of
 from gluonjit.codegen.llvm import KERNEL_PARAMS, Function, Module
-from gluonjit.codegen.loops import lower_loops, scratch
-from gluonjit.codegen.matmul import lower_matmul
+from gluonjit.codegen.loops import keeping_rows, lower_loops, scratch
 from gluonjit.codegen.places import Place, Places
-from gluonjit.codegen.planar import lower_planar
 from gluonjit.codegen.row_parts import rows_of
 from gluonjit.codegen.schedule import Span, Step
-from gluonjit.codegen.sequential import lower_sequential
 from gluonjit.codegen.stamps import Stamps
-from gluonjit.codegen.weight_gradient import lower_weight_gradient
-from gluonjit.codegen.winograd import lower_winograd
+from gluonjit.ir.annotations import GUARD, KERNEL, SCRATCH, STRIDES, THREADS, WORKSPACE, WORKSPACE_OFFSET
 from gluonjit.ir.buffers import runs_kernel
 from gluonjit.ir.dims import Extent, aligned, most, relying
 from gluonjit.ir.graph import Graph, Op
+from gluonjit.ir.kernels.element_plans import Loops
+from gluonjit.ir.kernels.op_plans import Loop
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.sizes import dimensions, is_open
 from gluonjit.ir.structure import graph_key, op_key
@@ -126,10 +121,10 @@ def _with_rows(graph: Graph, module: Module) -> Graph:
         if op.definition.level == "control":
             op = replace(op, regions=tuple(_with_rows(region, module) for region in op.regions))
             sizes += (region.attrs.get("scratch", 0) for region in op.regions)
-        elif _KERNELS.get(op.attrs.get(".kernel", "")) is lower_loops:
-            size = scratch(op.regions[0], op.attrs, module)
+        elif (plan := KERNEL.of(op)) is not None and plan.by_element:
+            size = scratch(op, module)
             if size != 0:
-                op = replace(op, attrs={**op.attrs, ".scratch": size})
+                op = keeping_rows(op, size)
                 sizes.append(size)
         ops.append(op)
     return replace(graph, ops=tuple(ops)).with_attrs(scratch=most(sizes))
@@ -221,22 +216,22 @@ class _Lowering:
 
     def _call(self, op: Op, places: Places, alone: bool) -> Call:
         pointers = [places[v] for v in (*op.operands, *op.results)]
-        alone = alone or op.attrs.get(".threads") == 1
+        alone = alone or THREADS.of(op) == 1
         step = Step(
             [places.span(v) for v in op.operands],
             [places.span(r) for r in op.results],
             not alone,
         )
         workspace = Place("null")
-        if op.attrs.get(".workspace"):
-            workspace = Place("arena", op.attrs[".workspace_offset"])
-            step.writes.append(Span("arena", workspace.at, workspace.at + op.attrs[".workspace"]))
+        if WORKSPACE.of(op):
+            workspace = Place("arena", WORKSPACE_OFFSET.of(op))
+            step.writes.append(Span("arena", workspace.at, workspace.at + WORKSPACE.of(op)))
         if op.definition.level == "control":
             pointers += [workspace, Place("threads"), Place("team")]
         else:
-            if op.attrs.get(".scratch"):
+            if SCRATCH.of(op):
                 pointers.append(Place("scratch"))
-            if op.attrs.get(".workspace"):
+            if WORKSPACE.of(op):
                 pointers += [workspace, Place("team")]
         if self.stamps is None:
             return Call(self.kernel(op, alone), pointers, step)
@@ -249,13 +244,14 @@ class _Lowering:
 
     def kernel(self, op: Op, alone: bool) -> str:
         """The name of the function for `op`, which equal ops share; emitted on first use."""
-        if self._backwards and op.attrs.get(".kernel") == "matmul":
-            op = replace(op, attrs={**op.attrs, ".backwards": True})
+        plan = KERNEL.of(op)
+        if self._backwards and plan is not None and plan.backwards() is not plan:
+            op = replace(op, attrs={**op.attrs, **KERNEL(plan.backwards())})
         is_control = op.definition.level == "control"
         key = (op_key(op), self._is_cold, (alone, self._backwards) if is_control else None)
         name = self._kernels.get(key)
         if name is None or (is_control and self.stamps is not None):  # each loop has sites of its own
-            kind = op.attrs.get(".kernel", op.name)
+            kind = op.name if plan is None else plan.kernel
             library = self.library if op.definition.level not in ("control", "host") else None
             if library is None:
                 own = "" if self.stamps is None else f"t{self.stamps.inside}_"
@@ -269,14 +265,13 @@ class _Lowering:
                 self.module.declare(name, "void", [type for type, _ in KERNEL_PARAMS])
                 self.relies |= library.relies(name)
             elif op.definition.level == "control":
-                regions = [
-                    self._region(name, k, r, alone, ".alternating" in op.attrs) for k, r in enumerate(op.regions)
-                ]
+                alternating = isinstance(plan, Loop) and plan.alternating
+                regions = [self._region(name, k, r, alone, alternating) for k, r in enumerate(op.regions)]
                 rows = None if alone else rows_of(op, self.target)
                 lower_control(name, op, regions, alone, self.module, rows, self.scratch)
             else:
                 with relying() as relies:
-                    lower_kernel(name, op, self.target, self.module)
+                    lower_kernel(name, op, self.module)
                 if library is not None:
                     library.note(name, relies.noted)
             self._report(name if library is not None else None)
@@ -308,44 +303,22 @@ def _for_readers(op: Op) -> str:
     return f"_{_NO_PART_OF_A_SYMBOL.sub('_', name[:80])}" if name else ""
 
 
-_KERNELS: dict[str, Callable[[str, Graph, Mapping[str, Any], Machine, Module], None]] = {
-    "loops": lower_loops,
-    "copy": lower_loops,
-    "matmul": lower_matmul,
-    "conv": lower_conv,
-    "planar": lower_planar,
-    "depthwise": lower_depthwise,
-    "expand_depthwise": lower_expand_depthwise,
-    "winograd": lower_winograd,
-    "weight_gradient": lower_weight_gradient,
-}
-"""Kernels of groups, by the annotation `.kernel`: each is written from the group's body and its annotations."""
-
-
-def lower_kernel(name: str, op: Op, target: Machine, module: Module) -> None:
+def lower_kernel(name: str, op: Op, module: Module) -> None:
     """Appends the kernel that `select` chose for `op` to the module."""
-    kind = op.attrs.get(".kernel")
-    if ".guard" in op.attrs:
-        _lower_guarded(name, op, target, module)
-    elif kind in _KERNELS:
-        _KERNELS[kind](name, op.regions[0], op.attrs, target, module)
-    elif kind == "sequential":
-        lower_sequential(name, op, target, module)
-    elif kind == "host":
-        lower_host(name, op, module)
-    else:
-        raise IRError(f"{op.name} has no kernel ({kind!r}); run the pass `select` first")
-
-
-def _lower_guarded(name: str, op: Op, target: Machine, module: Module) -> None:
-    """A kernel that is right only if its operand `.guard` holds; loops over the same body are called if it does not."""
-    body = op.regions[0]
-    _KERNELS[op.attrs[".kernel"]](f"{name}_guarded", body, op.attrs, target, module)
-    lower_loops(f"{name}_otherwise", body, {".strides": op.attrs.get(".strides"), ".rare": True}, target, module)
+    code = code_of(op)
+    if code is None:
+        raise IRError(f"{op.name} has no kernel that code is generated for; run the pass `select` first")
+    if (guard := GUARD.of(op)) is None:
+        code.lower(name, op, module)
+        return
+    # It is right only if the operand `guard` holds; loops over the same body are called if it does not.
+    code.lower(f"{name}_guarded", op, module)
+    attrs = KERNEL(Loops(rare=True)) | STRIDES(STRIDES.of(op))
+    lower_loops(f"{name}_otherwise", replace(op, attrs=attrs), module)
     (otherwise,) = (g for g in module.functions if g.name == f"{name}_otherwise")
     otherwise.is_cold = True
     f = module.function(name)
-    holds = f.op(f"icmp ne i8 {f.load('i8', f.table(op.attrs['.guard']))}, 0")
+    holds = f.op(f"icmp ne i8 {f.load('i8', f.table(guard))}, 0")
     for suffix, condition in (("guarded", holds), ("otherwise", f.op(f"xor i1 {holds}, true"))):
         with f.if_(condition):
             f.call(f"{name}_{suffix}", "void", ("ptr", "%table"), ("i64", "%thread"), ("i64", "%nthreads"))

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gluonjit.codegen.heights import lowest_height
-from gluonjit.codegen.tiles import chains
+from gluonjit.codegen.kernel_code import code_of
 from gluonjit.ir.batch_rows import why_rows_mix
-from gluonjit.ir.buffers import control_workspace
-from gluonjit.ir.dims import Dim, Extent, is_static, names_of
+from gluonjit.ir.buffers import control_workspace, runs_kernel
+from gluonjit.ir.dims import Dim, Extent, names_of
 from gluonjit.ir.dims import named as dim
 from gluonjit.ir.graph import Graph, Op
 from gluonjit.ir.machine import Machine
@@ -62,18 +61,8 @@ def _is_rows(shape: Sequence[Extent], name: str) -> bool:
 def _same_sums(body: Graph, target: Machine, least: int) -> bool:
     """Whether the kernels of a loop's body compute each row in the same way for every number of rows from `least`."""
     for op in body.ops:
-        kernel = op.attrs.get(".kernel")
-        if kernel in ("loops", "copy", "view") or op.name == "constant":
-            continue
-        if kernel != "matmul":
-            return False
-        x, y = op.operands[0], op.results[0]
-        if ".halved" in op.attrs or not is_static((*x.type.shape[1:], *y.type.shape[1:])):
-            return False
-        rows, columns, _ = op.attrs[".tile"]
-        lanes, n = target.lanes(y.dtype), y.type.shape[-1]
-        vectors = {columns // lanes} if n >= columns else set()
-        vectors |= {-(-(n % columns) // lanes)} - {0}
-        if any(chains(h * v) != chains(rows * v) for h in range(lowest_height(least, rows), rows) for v in vectors):
-            return False
+        if runs_kernel(op):
+            code = code_of(op)
+            if code is None or not code.same_sums(op, target, least):
+                return False
     return True

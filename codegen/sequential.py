@@ -1,4 +1,4 @@
-"""Primitives whose elements depend on each other: `cumsum`, `scatter_add`, `sort`. `.kernel = 'sequential'`.
+"""Primitives whose elements depend on each other: `cumsum`, `scatter_add`, `sort`. The kernel `sequential`.
 
 An array is viewed as [outer, n, inner] around the axis. Along it, steps follow each other; outer and
 inner indices are independent, so vectors run over the inner ones and threads share them.
@@ -12,12 +12,13 @@ from typing import Any
 
 from gluonjit.codegen.access import Access, Buffer
 from gluonjit.codegen.index import Affine, Var, affine, counter
+from gluonjit.codegen.kernel_code import writes
 from gluonjit.codegen.llvm import Function, Module
 from gluonjit.codegen.sorting import Sort
 from gluonjit.codegen.values import Val
 from gluonjit.ir.dims import Dim, Extent
 from gluonjit.ir.graph import Op
-from gluonjit.ir.machine import Machine
+from gluonjit.ir.kernels.op_plans import Sequential
 from gluonjit.ir.primitives.reduction import accumulator
 from gluonjit.ir.types import BOOL, I64, IRError
 
@@ -25,14 +26,15 @@ _SMALL = 1 << 12
 """Up to so many elements, one thread does all the work."""
 
 
-def lower_sequential(name: str, op: Op, target: Machine, module: Module) -> None:
+@writes(Sequential)
+def lower_sequential(name: str, op: Op, module: Module) -> None:
     """Appends the kernel to the module. Its table: the op's operands, then its results."""
     lower = {"cumsum": _cumsum, "scatter_add": _scatter_add, "sort": _sort}.get(op.name)
     if lower is None:
         raise IRError(f"{op.name} has no sequential kernel")
     f = module.function(name)
     if all(r.size for r in op.results):
-        lower(f, Access(f, target.width), op)
+        lower(f, Access(f, module.target.width), op)
 
 
 def _buffer(f: Function, op: Op, k: int, *shape: Extent) -> Buffer:

@@ -1,4 +1,4 @@
-"""The kernel of `sort`, `.kernel = 'sequential'`: line by line.
+"""The kernel of `sort`, which is `sequential`: line by line.
 
 A key is an integer that orders as the element does, in signed order; equal elements (0 and -0, NaNs) have equal keys.
 If only values are wanted, keys alone are sorted, and elements made of them again. Otherwise keys are sorted together
@@ -20,8 +20,10 @@ from gluonjit.codegen.llvm import Function, vector
 from gluonjit.codegen.sorting_network import ROWS, Network
 from gluonjit.codegen.sorting_partition import sort_in_place
 from gluonjit.codegen.sorting_words import Pairs, Words, fold, number, splat
+from gluonjit.ir.annotations import KERNEL
 from gluonjit.ir.dims import Extent
 from gluonjit.ir.graph import Op
+from gluonjit.ir.kernels.op_plans import Sequential
 from gluonjit.ir.sort_words import candidates, is_partial, sort_memory
 from gluonjit.ir.types import BF16, F16, F32, F64
 
@@ -41,7 +43,9 @@ class Sort:
         self.outer, self.n, self.inner = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
         self.count: Extent = count or self.n
         self.descending = op.attrs["descending"]
-        self.read = op.attrs.get(".read", range(len(op.results)))
+        plan = KERNEL.of(op)
+        read = plan.read if isinstance(plan, Sequential) else None
+        self.read = range(len(op.results)) if read is None else read
         self.kept = candidates(count)
         self.partial = is_partial(self.n, count)
         self.x, self.values = f.table(0), f.table(1)

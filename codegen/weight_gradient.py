@@ -1,4 +1,4 @@
-"""Gradients of convolution weights, channels last: `.kernel = 'weight_gradient'`.
+"""Gradients of convolution weights, channels last: the kernel `weight_gradient`.
 
     y[t…, c, o] = Σ over images n and positions p… of x[n, p·s + t·d - low, c] · g[n, p…, o]
 
@@ -7,7 +7,7 @@ each tap t it is a matrix product with the pixels as terms. A register tile is a
 channels o; for each pixel, vectors of g are loaded and single elements of x broadcast. Pixels that a tap reads outside
 of x are no terms.
 
-`.tile` = (channels c and o of a register tile, rows of pixels per block). A block of rows stays in the second-level
+A block of rows stays in the second-level
 cache while all tiles take their sums over it, which they then add to y. Threads share tiles, so sums do not depend on
 the number of threads; a sum over a block bounds the rounding error of long sums.
 """
@@ -15,15 +15,17 @@ the number of threads; a sum over a block bounds the rounding error of long sums
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from gluonjit.codegen.epilogue import find_anchor
+from gluonjit.codegen.kernel_code import writes
 from gluonjit.codegen.llvm import Function, Module
 from gluonjit.codegen.matmul import panel_variants, share, unravel
 from gluonjit.codegen.tiles import Rows, Tile
-from gluonjit.ir.graph import Graph
-from gluonjit.ir.machine import Machine
+from gluonjit.ir.annotations import KERNEL
+from gluonjit.ir.graph import Op
+from gluonjit.ir.kernels.product_plans import WeightGradient
 from gluonjit.ir.windows import row_major, strides_of
 
 _CHAINS = 8
@@ -31,24 +33,27 @@ _CHAINS = 8
 several pixels at a time, which are added in the end."""
 
 
-def lower_weight_gradient(name: str, body: Graph, attrs: Mapping[str, Any], target: Machine, module: Module) -> None:
+@writes(WeightGradient)
+def lower_weight_gradient(name: str, op: Op, module: Module) -> None:
     """Appends the kernel to the module."""
-    _Gradient(module.function(name), body, attrs).write()
+    _Gradient(module.function(name), op).write()
 
 
 class _Gradient:
-    def __init__(self, f: Function, body: Graph, attrs: Mapping[str, Any]) -> None:
+    def __init__(self, f: Function, op: Op) -> None:
         self.f = f
+        body, plan = op.regions[0], KERNEL.of(op)
+        assert isinstance(plan, WeightGradient)
         anchor = find_anchor(body)
         x, g = anchor.operands
         self.dtype = x.dtype
-        self.rows, self.columns, self.block = attrs[".tile"]
+        self.rows, self.columns, self.block = plan.rows, plan.columns, plan.block
         self.images, *self.size, self.channels = x.shape
         _, *self.count, self.filters = g.shape
         self.taps = anchor.result.shape[:-2]
         self.step, self.apart = anchor.attrs["dilation"], anchor.attrs["stride"]
         self.low = anchor.attrs["low"]
-        self.x_strides, self.g_strides = (strides_of(v, body.inputs.index(v), attrs) for v in (x, g))
+        self.x_strides, self.g_strides = (strides_of(op, body.inputs.index(v)) for v in (x, g))
         self.y_strides = row_major(anchor.result.shape)
         self.x, self.g = f.table(body.inputs.index(x)), f.table(body.inputs.index(g))
         self.y = f.table(len(body.inputs))

@@ -1,10 +1,10 @@
-"""Winograd convolution, channels last: `.kernel = 'winograd'`.
+"""Winograd convolution, channels last: the kernel `winograd`.
 
     y tile = Aᵀ [Σ over channels of (G g Gᵀ) ⊙ (Bᵀ d B)] A        (`ir/cook_toom.py`)
 
 Three steps: the windows d of some tiles are transformed, position by position the results are multiplied with the
 transformed weights, and the products are transformed back, with the epilogue on top. Transforms are vectorised over
-channels. They keep their results in scratch memory, [positions, tiles, channels] (`ir/winograd_tile.py`).
+channels. They keep their results in scratch memory, [positions, tiles, channels] (`ir/kernels/winograd_memory.py`).
 
 Either each thread takes a block of tiles through all three steps, so that what lies between them stays in its second
 cache, or, where tiles are few and weights are many, all threads do each step for all tiles and then meet: weights are
@@ -14,14 +14,14 @@ If the number of images or their size is open, so is that of tiles. Where thread
 number of tiles at a time, and the last register tile of a block is as high as one of a few heights, above what is
 needed: rows that do not exist are computed from whatever is in scratch memory, and never read.
 
-`.tile` is a `WinogradTile`. `.packed` = which operand holds the transformed weights, [positions, P, I, nr]: P panels of
-nr output channels for each position.
+The second operand holds the transformed weights, [positions, P, I, nr]: P panels of nr output channels for each
+position.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -29,27 +29,30 @@ from typing import Any, NamedTuple
 from gluonjit.codegen.calls import barrier
 from gluonjit.codegen.conv import spatial_axes
 from gluonjit.codegen.epilogue import Epilogue, find_anchor
+from gluonjit.codegen.kernel_code import writes
 from gluonjit.codegen.linear_map import linear_map
 from gluonjit.codegen.llvm import Function, Module
 from gluonjit.codegen.matmul import panel_variants, share, unravel
 from gluonjit.codegen.pixel_tiles import Axis
 from gluonjit.codegen.tiles import Fetch, Fetches, Tile, prefetch
 from gluonjit.codegen.winograd_fetch import Pixels, Tiling, next_block
+from gluonjit.ir.annotations import KERNEL
 from gluonjit.ir.cook_toom import transform
 from gluonjit.ir.dims import Dim, divides, hint, is_less, least_usual
-from gluonjit.ir.graph import Graph
-from gluonjit.ir.machine import Machine
+from gluonjit.ir.graph import Op
+from gluonjit.ir.kernels.product_plans import Winograd
+from gluonjit.ir.kernels.winograd_memory import WinogradMemory
 from gluonjit.ir.windows import strides_of
-from gluonjit.ir.winograd_tile import WinogradMemory, WinogradTile
 
 _CHANNELS = 4
 """Vectors of channels per task, where threads share a transform."""
 
 
-def lower_winograd(name: str, body: Graph, attrs: Mapping[str, Any], target: Machine, module: Module) -> None:
+@writes(Winograd)
+def lower_winograd(name: str, op: Op, module: Module) -> None:
     """Appends the kernel to the module. Its table ends with the thread's scratch, and if all threads work together, the
     memory that they share and the team."""
-    _Winograd(module.function(name), body, attrs).write()
+    _Winograd(module.function(name), op).write()
 
 
 class Tiled:
@@ -96,11 +99,13 @@ def lower_heights(count: Any, rows: int) -> list[int]:
 
 
 class _Winograd:
-    def __init__(self, f: Function, body: Graph, attrs: Mapping[str, Any]) -> None:
+    def __init__(self, f: Function, op: Op) -> None:
         self.f = f
+        body, plan = op.regions[0], KERNEL.of(op)
+        assert isinstance(plan, Winograd)
         anchor = find_anchor(body)
-        x, w = anchor.operands[0], body.inputs[attrs[".packed"]]
-        self.tile = WinogradTile(*attrs[".tile"])
+        x, w = anchor.operands[0], body.inputs[1]
+        self.tile = plan
         self.dtype = x.dtype
         axes = spatial_axes(anchor)
         self.is_line = len(axes) == 1
@@ -115,10 +120,10 @@ class _Winograd:
         """Over how many register tiles of a panel fetching the next panel is spread."""
         self.positions, self.panels, _, _ = w.shape
         which = body.inputs.index(x)
-        image, *row, pixel, _ = strides_of(x, which, attrs)
+        image, *row, pixel, _ = strides_of(op, which)
         self.x_strides = (image, row[0] if row else 0, pixel)
-        self.x, self.w = f.table(which), f.table(attrs[".packed"])
-        self.epilogue = Epilogue(f, body, anchor, attrs)
+        self.x, self.w = f.table(which), f.table(1)
+        self.epilogue = Epilogue(f, op, anchor)
         self.vector = Tile(f, self.dtype, 1)
         self.scalar, self.lanes, self.item = self.vector.scalar, self.vector.lanes, self.dtype.itemsize
         self.align = self.lanes * self.item

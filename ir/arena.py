@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from gluonjit.ir.annotations import WORKSPACE, WORKSPACE_OFFSET
 from gluonjit.ir.buffers import is_view, runs_kernel
 from gluonjit.ir.dims import Extent
 from gluonjit.ir.graph import Graph, Op, Value
@@ -39,8 +40,8 @@ def tenants(graph: Graph) -> list[Tenant]:
         for root in dict.fromkeys(places[r].root for r in op.results):
             if root not in owned and root not in found and root.offset is not None:
                 found[root] = Tenant(op, root, root.offset, root.type.nbytes, t, last.get(root, t))
-        if op.attrs.get(".workspace"):
-            workspaces.append(Tenant(op, None, op.attrs[".workspace_offset"], op.attrs[".workspace"], t, t))
+        if WORKSPACE.of(op):
+            workspaces.append(Tenant(op, None, WORKSPACE_OFFSET.of(op), WORKSPACE.of(op), t, t))
     return sorted([*found.values(), *workspaces], key=lambda tenant: tenant.first)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gluonjit.ir.annotations import KERNEL
 from gluonjit.ir.dims import Extent, aligned
 from gluonjit.ir.graph import Graph, Op
 
@@ -13,7 +14,8 @@ ALIGNMENT = 64
 
 def is_view(op: Op) -> bool:
     """Whether the op computes nothing: its result is memory that others fill (`ir/windows.py`)."""
-    return op.attrs.get(".kernel") == "view"
+    plan = KERNEL.of(op)
+    return plan is not None and not plan.computes
 
 
 def runs_kernel(op: Op) -> bool:

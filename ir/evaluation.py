@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from gluonjit.ir.annotations import without
 from gluonjit.ir.graph import Graph, Value
 
 
@@ -26,7 +27,7 @@ class Evaluation:
         self._calls: list[tuple[Callable[..., Any], dict[str, Any], list[int], list[int], list[int]]] = []
         self._dtypes: list[list[np.dtype]] = []
         for k, op in enumerate(graph.ops):
-            attrs = {key: value for key, value in op.attrs.items() if not key.startswith(".")}
+            attrs = without(op.attrs)
             definition: Any = op.definition
             if definition.region_count:
                 attrs["regions"] = op.regions

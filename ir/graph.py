@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from gluonjit.ir import opdef
+from gluonjit.ir.annotations import STREAM, TRAINING, without
 from gluonjit.ir.dims import Dim, Extent, Undecided, names_of
 from gluonjit.ir.signals import is_from_signal
 from gluonjit.ir.types import IRError, TensorType, dtype, type_of
@@ -559,11 +560,11 @@ def _step(graph: Graph, op: Op, env: Mapping[Value, np.ndarray]) -> tuple[np.nda
     operands = [env[v] for v in op.operands]
     if op.definition.level != "operator":
         return evaluate_op(op, operands)
-    training = bool(op.attrs.get(".training", graph.attrs.get("training", False)))
+    training = bool(op.attrs.get(TRAINING.name, graph.attrs.get("training", False)))
     expansion = op.definition.expansion([v.type for v in op.operands], op.attrs, training)
     if len(expansion.inputs) > len(operands):  # it draws random numbers, on streams of its own
         key = next(x for v, x in env.items() if v.name == "rng_key")
-        operands.append(key + np.array((0, op.attrs.get(".stream", 0)), np.int64))
+        operands.append(key + np.array((0, STREAM.of(op)), np.int64))
     return tuple(evaluate(expansion, operands)[0])
 
 
@@ -571,7 +572,7 @@ def evaluate_op(op: Op, operands: Sequence[np.ndarray]) -> tuple[np.ndarray, ...
     definition = op.definition
     if not isinstance(definition, opdef.Primitive):
         raise IRError(f"{op.name} is not a primitive; run the pass `expand` first")
-    attrs = {k: v for k, v in op.attrs.items() if not k.startswith(".")}
+    attrs = without(op.attrs)
     if definition.region_count:
         attrs["regions"] = op.regions
     # NumPy warns where IEEE has an answer (1/0, log(-1)); the answer is what is wanted.

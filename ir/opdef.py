@@ -128,7 +128,7 @@ class Primitive(OpDef):
         return self.element is None and not self.region_count
 
     def canonical_attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
-        # Attributes that start with a dot are annotations of later passes (kernel, tile, …): any op may carry them.
+        # Attributes that start with a dot are annotations (`ir/annotations.py`): any op may carry them.
         notes = {}
         for key, value in attrs.items():
             if key not in self.attr_defaults:

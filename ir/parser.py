@@ -16,7 +16,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from gluonjit.ir import archive, array_literal, dims
+from gluonjit.ir.annotations import KERNEL
 from gluonjit.ir.graph import LEVELS, Builder, Graph, Loc, Value
+from gluonjit.ir.kernels import Plan, find_kernel
 from gluonjit.ir.lexer import ParseError, fail, tokenize
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.types import DTYPES, IRError, TensorType
@@ -338,10 +340,33 @@ class _Parser:
             if key in out:
                 self.fail(f"attribute {key!r} is given twice", at)
             self.expect("=", f"'=' after {key!r}")
-            out[key] = self.constant_value(constant_type) if constant and key == "value" else self.literal()
+            if key == KERNEL.name:
+                out[key] = self.plan()
+            else:
+                out[key] = self.constant_value(constant_type) if constant and key == "value" else self.literal()
             if self.kinds[self.i] != "}":
                 self.expect(",", "',' or '}'")
         return out
+
+    def plan(self) -> Plan:
+        """`matmul(rows = 6, columns = 64, block = 1)`, or a kernel's name alone."""
+        at = self.i
+        try:
+            kernel = find_kernel(self.expect("word", "a kernel such as loops"))
+        except IRError as e:
+            self.fail(str(e), at)
+        values: dict[str, Any] = {}
+        if self.accept("("):
+            while not self.accept(")"):
+                name = self.expect("word", "the name of a field or ')'")
+                self.expect("=", f"'=' after {name!r}")
+                values[name] = self.literal()
+                if self.kinds[self.i] != ")":
+                    self.expect(",", "',' or ')'")
+        try:
+            return kernel.of(values)
+        except IRError as e:
+            self.fail(str(e), at)
 
     def literal(self) -> Any:
         at = self.i

@@ -15,6 +15,7 @@ import numpy as np
 
 from gluonjit.ir import array_literal, opdef
 from gluonjit.ir.dims import Dim
+from gluonjit.ir.kernels.kernel_plan import Plan
 from gluonjit.ir.types import DType, IRError, TensorType, type_of
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ class _Printer:
             return "-nan" if math.isnan(value) and math.copysign(1, value) < 0 else repr(value)
         if isinstance(value, str):
             return quoted(value)
-        if isinstance(value, (DType, TensorType, Dim)):
+        if isinstance(value, (DType, TensorType, Dim, Plan)):
             return str(value)
         if isinstance(value, tuple):
             parts = [self.literal(v) for v in value]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+from gluonjit.ir.annotations import WORKSPACE_OFFSET
 from gluonjit.ir.graph import Graph, Op, Value
 from gluonjit.ir.opdef import attr_key
 
@@ -19,7 +20,7 @@ def _what(op: Op) -> Hashable:
     return (
         op.name,
         tuple([v.type for v in op.results]),
-        tuple([(k, attr_key(v)) for k, v in sorted(op.attrs.items()) if k != ".workspace_offset"]),
+        tuple([(k, attr_key(v)) for k, v in sorted(op.attrs.items()) if k != WORKSPACE_OFFSET.name]),
         tuple([graph_key(region) for region in op.regions]),
     )
 

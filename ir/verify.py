@@ -3,7 +3,8 @@
 * Every value is defined once, and before it is used; a region sees only its own inputs.
 * Declared types are those that inference gives; regions fit their op.
 * A state that is updated is an input, at most once, by a value of its type.
-* What passes have noted of the graph is possible: `params` are places of inputs, bytes are not negative.
+* What passes have noted of the graph is possible: `params` are places of inputs, bytes are not negative. Annotations of
+  ops are declared, and have the type and the level that they are declared with (`ir/annotations.py`).
 * The level (`ir.graph.LEVELS`): operators of a front end only at `traced`; from `legal` on, the operands of
   elementwise primitives have equal shapes; ops with regions from `fused` on; `planned` adds what
   `ir/verify_memory.py` says.
@@ -15,6 +16,7 @@ from typing import NoReturn
 from weakref import WeakSet
 
 from gluonjit.ir import opdef
+from gluonjit.ir.annotations import ANNOTATIONS, problem_of
 from gluonjit.ir.dims import Dim
 from gluonjit.ir.graph import LEVELS, Graph, Op, Value
 from gluonjit.ir.printer import Names, print_op
@@ -48,8 +50,9 @@ def verify(graph: Graph) -> None:
         for v in op.operands:
             if v not in defined:
                 _fail(graph, op, _undefined(graph, v))
-        if not _is_size(op.attrs.get(".scratch", 0)):
-            _fail(graph, op, ".scratch must be a number of bytes")
+        for name in op.attrs:
+            if name[:1] == ".":
+                _verify_annotation(graph, op, name, level)
         for region in op.regions:
             _verify_region(graph, op, region, level)
         _verify_types(graph, op, definition)
@@ -64,6 +67,14 @@ def verify(graph: Graph) -> None:
     _verify_results(graph, defined)
     if graph.level == "planned":
         verify_memory(graph, lambda op, problem: _fail(graph, op, problem))
+
+
+def _verify_annotation(graph: Graph, op: Op, name: str, level: int) -> None:
+    if problem := problem_of(name, op.attrs[name]):
+        _fail(graph, op, problem)
+    first = ANNOTATIONS[name].level
+    if level < LEVELS.index(first):
+        _fail(graph, op, f"{name} belongs to graphs of level {first!r} and later ones")
 
 
 _LEGAL = LEVELS.index("legal")

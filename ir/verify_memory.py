@@ -15,6 +15,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable
 from typing import NoReturn
 
+from gluonjit.ir.annotations import STRIDES, WORKSPACE, WORKSPACE_OFFSET
 from gluonjit.ir.buffers import ALIGNMENT, is_view, runs_kernel
 from gluonjit.ir.dims import HINT, LOWEST, at
 from gluonjit.ir.graph import Graph, Op, Value
@@ -78,10 +79,10 @@ def verify_memory(graph: Graph, fail: Fail) -> None:
             if problem := arena.add(root, at(root.offset or 0, {}), root.type.nbytes):
                 fail(op, problem)
             dying.setdefault(last_use.get(root, t), []).append(root)
-        if runs_kernel(op) and op.attrs.get(".workspace"):
-            if ".workspace_offset" not in op.attrs:
+        if runs_kernel(op) and WORKSPACE.of(op):
+            if not WORKSPACE_OFFSET.is_on(op):
                 fail(op, "its workspace has no place in the arena")
-            if problem := arena.add(op, op.attrs[".workspace_offset"], op.attrs[".workspace"]):
+            if problem := arena.add(op, at(WORKSPACE_OFFSET.of(op), {}), at(WORKSPACE.of(op), {})):
                 fail(op, problem)
             arena.remove(op)
         for v in dying.pop(t, ()):
@@ -89,7 +90,7 @@ def verify_memory(graph: Graph, fail: Fail) -> None:
 
 
 def _verify_strides(op: Op, strides: tuple[Strides | None, ...], fail: Fail) -> None:
-    if op.attrs.get(".strides", ()) != strides:
+    if STRIDES.of(op) != strides:
         fail(op, f"its operands and results have the strides {strides}")
     for k, own in enumerate(strides):
         if own is not None and not takes_strides(op, k, own):

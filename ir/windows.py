@@ -1,12 +1,12 @@
 """The memory of a graph's values: the buffer, the offset, and the strides of each.
 
-Most values have a buffer of their own, row-major. The result of an op annotated `.kernel = 'view'` is never computed:
+Most values have a buffer of their own, row-major. The result of an op annotated `.kernel = view` is never computed:
 
 * a `reshape` renames its operand;
 * a `slice` without steps is a *window* of its operand: some of its elements, with the same strides;
 * a `concat` is a buffer in which its operands lie side by side. Each operand is a window of it, which the operand's
   kernel writes. A concat may be a window of another one;
-* a `transpose` is a window of its operand, with permuted strides. Or, with the annotation `.into`, it is a buffer that
+* a `transpose` is a window of its operand, with permuted strides. Or, with `view(into = True)`, it is a buffer that
   the kernel of its operand writes, like a concat.
 
 A buffer is identified by its *root*: the value that fills all of it.
@@ -18,9 +18,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from gluonjit.ir.annotations import KERNEL, STRIDES
 from gluonjit.ir.buffers import is_view, runs_kernel
 from gluonjit.ir.dims import Undecided, right_either_way
 from gluonjit.ir.graph import Graph, Op, Value
+from gluonjit.ir.kernels.element_plans import View
 from gluonjit.ir.types import IRError
 
 Strides = tuple[Any, ...]
@@ -160,7 +162,8 @@ def _written_inside(
 
 def is_filled(op: Op) -> bool:
     """Whether the op's result is a buffer that the kernels of its operands write."""
-    return is_view(op) and (op.name == "concat" or bool(op.attrs.get(".into")))
+    plan = KERNEL.of(op)
+    return isinstance(plan, View) and (op.name == "concat" or plan.into)
 
 
 def fills_buffer(v: Value, window: Window) -> bool:
@@ -192,7 +195,8 @@ def in_place_pairs(op: Op, places: Mapping[Value, Window]) -> list[tuple[Value, 
     have been computed), the operand has it too, and no other operand is in the same buffer, which might be read at
     other indices. Both cover their buffers.
     """
-    if op.attrs.get(".kernel") != "loops" or op.name != "fused":
+    plan = KERNEL.of(op)
+    if plan is None or not plan.may_overwrite or op.name != "fused":
         return []
     body = op.regions[0]
     shape = body.outputs[0].shape
@@ -238,22 +242,11 @@ def updates_in_place(graph: Graph, places: Mapping[Value, Window]) -> list[bool]
 
 # ---- the strides that kernels know
 
-_PRODUCTS = frozenset({"matmul", "conv", "depthwise", "winograd"})
-
 
 def takes_strides(op: Op, k: int, strides: Sequence[int]) -> bool:
-    """Whether the op's kernel can read operand k, or write result k - len(operands), with these strides.
-
-    Loops accept any strides. Products need a last axis that is contiguous, and weights without gaps.
-    """
-    kernel = op.attrs.get(".kernel")
-    if kernel in ("loops", "copy"):
-        return True
-    v = (*op.operands, *op.results)[k]
-    if kernel == "expand_depthwise":
-        return k in (0, len(op.operands)) and strides[-1:] == (1,)
-    weights = k == 1 and (".packed" in op.attrs or kernel != "matmul")
-    return kernel in _PRODUCTS and not weights and (v.shape[-1:] == (1,) or strides[-1:] == (1,))
+    """Whether the op's kernel can read operand k, or write result k - len(operands), with these strides."""
+    plan = KERNEL.of(op)
+    return plan is not None and plan.takes_strides(op, k, strides)
 
 
 def kernel_strides(op: Op, places: Mapping[Value, Window]) -> tuple[Strides | None, ...]:
@@ -266,8 +259,8 @@ def kernel_strides(op: Op, places: Mapping[Value, Window]) -> tuple[Strides | No
     return all if any(s is not None for s in all) else ()
 
 
-def strides_of(v: Value, k: int, attrs: Mapping[str, object]) -> Strides:
-    """The strides of operand or result `k` (counted as in `.strides`) of a kernel with these attributes."""
-    strides = attrs.get(".strides")
-    own = strides[k] if strides else None  # type: ignore[index]
-    return row_major(v.shape) if own is None else own
+def strides_of(op: Op, k: int) -> Strides:
+    """The strides with which the op's kernel reads operand k, or writes result k - len(operands)."""
+    strides = STRIDES.of(op)
+    own = strides[k] if strides else None
+    return row_major((*op.operands, *op.results)[k].shape) if own is None else own

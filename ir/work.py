@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
+from gluonjit.ir.annotations import KERNEL
+from gluonjit.ir.buffers import is_view
 from gluonjit.ir.dims import Extent, most
 from gluonjit.ir.graph import Loc, Op
 
@@ -28,8 +30,10 @@ def _own(op: Op) -> Iterator[Op]:
     """The ops in the body of a fused op, but for products that only undo the transform of its weights."""
     body = op.regions[0].ops
     products = [o for o in body if o.definition.accumulates == "contraction"]
+    plan = KERNEL.of(op)
+    restoring = products[:-1] if plan is not None and plan.restores_weights else []
     for o in body:
-        if op.attrs.get(".kernel") != "winograd" or o not in products[:-1]:
+        if o not in restoring:
             yield o
 
 
@@ -69,7 +73,7 @@ def bytes_moved(op: Op) -> Extent:
     if op.definition.level == "control":
         inside = [sum(bytes_moved(o) for o in region.ops) for region in op.regions]
         return op.attrs["trip"] * sum(inside) if op.name == "loop" else most(inside)
-    if op.name in ("constant", "prepare") or op.attrs.get(".kernel") == "view":
+    if op.name in ("constant", "prepare") or is_view(op):
         return 0
     return sum((v.type.nbytes for v in op.results), bytes_read(op))
 

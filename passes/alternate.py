@@ -11,38 +11,36 @@ With weights of 1 to 2.3 times the second-level cache, steps of an LSTM took 15 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from gluonjit.ir.annotations import KERNEL
 from gluonjit.ir.dims import hint
 from gluonjit.ir.graph import Builder, Graph, Op, Value, rewrite
+from gluonjit.ir.kernels.op_plans import Loop
 from gluonjit.ir.machine import Machine
 from gluonjit.passes.manager import register_pass
 
 
 @register_pass("alternate")
 def alternate(graph: Graph, *, target: Machine, fits: float = 0.75) -> Graph:
-    """Annotates loops that should alternate the direction in which they read their weights with `.alternating`.
+    """Annotates loops that should alternate the direction in which they read their weights as `alternating`.
 
     `fits`: the share of the second-level cache that weights can use; other data and conflict misses take the rest."""
 
     def rule(b: Builder, op: Op, operands: tuple[Value, ...]) -> tuple[Value, ...] | None:
-        if op.name != "loop" or hint(op.attrs["trip"]) < 2 or _weights(op.regions[0]) <= fits * target.l2:
+        plan = KERNEL.of(op)
+        if not isinstance(plan, Loop) or hint(op.attrs["trip"]) < 2 or _weights(op.regions[0]) <= fits * target.l2:
             return None
         names = [r.name for r in op.results]
-        return b.emit(op.name, operands, {**op.attrs, ".alternating": True}, op.regions, op.loc, names)
+        return b.emit(
+            op.name, operands, {**op.attrs, **KERNEL(replace(plan, alternating=True))}, op.regions, op.loc, names
+        )
 
     return rewrite(graph, rule)
 
 
 def _weights(body: Graph) -> int:
     """Bytes of packed weights that an iteration reads once, in products of few rows."""
-    read = {
-        op.operands[op.attrs[".packed"]]
-        for op in body.ops
-        if op.attrs.get(".kernel") == "matmul" and ".packed" in op.attrs and _in_one_tile(op)
-    }
-    return sum(v.type.nbytes for v in read)
-
-
-def _in_one_tile(op: Op) -> bool:
-    """Whether the register tile has all rows of the result, so that each weight is read once."""
-    *batch, rows, _ = op.results[0].shape
-    return not batch and hint(rows) <= op.attrs[".tile"][0]
+    plans = ((KERNEL.of(op), op) for op in body.ops)
+    read = {plan.weights_read_once(op) for plan, op in plans if plan is not None}
+    return sum(v.type.nbytes for v in read if v is not None)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
+from gluonjit.ir.annotations import DETACHED, without
 from gluonjit.ir.graph import Builder, Graph, Loc, Op, Value, copy_ops, reemit
 from gluonjit.ir.opdef import NO_GRADIENT, Primitive
 from gluonjit.ir.types import BOOL, IRError
@@ -230,7 +231,7 @@ def _constant(b: Builder, v: Value, op: Op) -> Value:
     """A copy of the operand `v` of `op` that is not active: no cotangent passes it."""
     identity = Builder("constant")
     region = identity.build([identity.input("", v.type)])
-    notes = {".detached": True} if ".detached" in op.attrs else {}
+    notes = DETACHED(True) if DETACHED.of(op) else {}
     return b.emit("with_gradient", [v], {"fixed": (0,), **notes}, [region])[0]
 
 
@@ -245,7 +246,7 @@ class NoGradient(IRError):
 def _by_rule(
     b: Builder, definition: Primitive, op: Op, operands: Sequence[Value], results: Sequence[Value]
 ) -> Callable[[Cotangents], Cotangents]:
-    attrs = {k: v for k, v in op.attrs.items() if not k.startswith(".")}
+    attrs = without(op.attrs)
 
     def pull(g: Cotangents) -> Cotangents:
         if definition.vjp is None:

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from gluonjit.ir.annotations import GATE
 from gluonjit.ir.dims import hint
 from gluonjit.ir.graph import Builder, Graph, Op, Value, copy_ops, reemit
 from gluonjit.ir.opdef import NO_GRADIENT
@@ -60,11 +61,6 @@ def _copied(b: Builder, graph: Graph, values: Sequence[Value]) -> list[Value]:
     return [env[v] for v in graph.results]
 
 
-GATE = ".gate"
-"""The annotation of a `with_gradient` that serves one gradient alone, even if that will be differentiated again. Its
-value is a number that tells such ops apart. Also of a `select` in a gradient which lets through what is asked for."""
-
-
 def without_rules(graph: Graph, gates: bool = False) -> Graph:
     """The graph with the forward region of each `with_gradient` in its place, in bodies of loops and branches, too;
     with `gates`, of gates alone."""
@@ -75,7 +71,7 @@ def without_rules(graph: Graph, gates: bool = False) -> Graph:
     for op in graph.ops:
         b.loc = op.loc
         operands = [env[v] for v in op.operands]
-        if op.name == "with_gradient" and (GATE in op.attrs or not gates):
+        if op.name == "with_gradient" and (GATE.is_on(op) or not gates):
             new: Sequence[Value] = _copied(b, without_rules(op.regions[0]), operands)
         else:
             regions = tuple(without_rules(region, gates) for region in op.regions)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gluonjit.ir.annotations import DETACHED, STREAM, TRAINING
 from gluonjit.ir.graph import Builder, Graph, Op, Value, inline, rewrite
 from gluonjit.passes.manager import register_pass
 
@@ -33,12 +34,12 @@ def expand(graph: Graph, *, gradients: bool = False) -> Graph:
         if definition.level != "operator":
             return None
         # A program may switch the mode around a single operator (`with autograd.train_mode():`).
-        mode = bool(op.attrs.get(".training", training))
-        b.stream = op.attrs.get(".stream", streams)
+        mode = bool(op.attrs.get(TRAINING.name, training))
+        b.stream = op.attrs.get(STREAM.name, streams)
         types = [v.type for v in operands]
         own = definition.with_gradient(types, op.attrs, mode) if gradients else None
         if own is not None:
-            attrs = {**own.attrs, ".detached": True} if ".detached" in op.attrs else own.attrs
+            attrs = {**own.attrs, **DETACHED(True)} if DETACHED.of(op) else own.attrs
             replaced = b.emit("with_gradient", operands, attrs, own.regions)
             if not own.operands:
                 return replaced[: len(op.results)]

@@ -9,17 +9,16 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from gluonjit.ir.annotations import KERNEL, STRIDES, THREADS
 from gluonjit.ir.buffers import is_view, runs_kernel
 from gluonjit.ir.dims import HINT, names_of
 from gluonjit.ir.graph import Graph, Op
+from gluonjit.ir.kernels.element_plans import Loops
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.sizes import with_hints
-from gluonjit.ir.winograd_tile import WinogradTile
 from gluonjit.ir.work import origin
-from gluonjit.passes.alternatives import PER_MICROSECOND, Alternative, alternatives, product_of
-from gluonjit.passes.cost import nanoseconds, transfer_and_computing
-from gluonjit.passes.select_winograd import problem_of
-from gluonjit.passes.tiling_winograd import direct_cycles, winograd_cycles
+from gluonjit.passes.choices import Alternative, choice, not_the_fastest, product_of
+from gluonjit.passes.cost import transfer_and_computing
 
 
 class Row(NamedTuple):
@@ -43,14 +42,12 @@ def explain(graph: Graph, target: Machine) -> list[Row]:
 
 def row(op: Op, hinted: Op, target: Machine) -> Row:
     """The row of an op that runs a kernel; `hinted` is the one with sizes in place of open extents."""
-    tile = "×".join(map(str, op.attrs.get(".tile", ())))
-    time = nanoseconds(hinted, target) / 1e3
-    if op.attrs.get(".kernel") == "winograd":
-        time = _cycles(hinted, target)[1] / PER_MICROSECOND
-    others = alternatives(hinted, target)
-    why = "; ".join([*_why(hinted, target), *_not_the_fastest(op, others)])
-    place = str(origin(op) or "")
-    return Row(op.attrs.get(".kernel", op.name), _what(op), tile, time, why, place, others)
+    plan, chosen = KERNEL.of(op), choice(hinted)
+    others = [*chosen.alternatives(hinted, target)]
+    why = "; ".join([*_why(hinted, target), *not_the_fastest(hinted, others)])
+    tile = "×".join(map(str, plan.tile)) if plan is not None else ""
+    time = chosen.nanoseconds(hinted, target) / 1e3
+    return Row(plan.kernel if plan is not None else op.name, _what(op), tile, time, why, str(origin(op) or ""), others)
 
 
 def table(graph: Graph, target: Machine) -> str:
@@ -104,59 +101,14 @@ def _what(op: Op) -> str:
 
 
 def _why(op: Op, target: Machine) -> Iterator[str]:
-    kernel = op.attrs.get(".kernel")
-    if kernel in ("winograd", "conv"):
-        yield _transformed_or_not(op, target)
-    elif kernel == "planar":
-        yield "filters fill less than half of a vector, so lanes are pixels"
-    elif kernel == "depthwise":
-        yield "no sums over many channels, so lanes are channels"
-    elif kernel == "expand_depthwise":
-        yield "a panel of the product stays near until it is convolved"
-    elif kernel == "sequential":
-        yield "one element after the other"
+    yield from choice(op).why(op, target)
     if op.name == "fused":
         transfer, computing = transfer_and_computing(op, target)
         yield "bound by memory" if transfer > computing else "bound by computing"
-    if op.attrs.get(".streaming"):
+    plan = KERNEL.of(op)
+    if isinstance(plan, Loops) and plan.streaming:
         yield "written past the caches"
-    if any(s is not None for s in op.attrs.get(".strides", ())[len(op.operands) :]):
+    if any(s is not None for s in STRIDES.of(op)[len(op.operands) :]):
         yield "written into a concat"
-    if op.attrs.get(".threads") == 1:
+    if THREADS.of(op) == 1:
         yield "too small to share"
-
-
-def _not_the_fastest(op: Op, others: list[Alternative]) -> Iterator[str]:
-    tiles = [a for a in others if a.kind == "tile"]
-    if tiles and not tiles[0].chosen:
-        yield "a small tile, as its epilogue reads what is not cached" if len(op.operands) > 2 else "a measured tile"
-
-
-def _transformed_or_not(op: Op, target: Machine) -> str:
-    conv = product_of(op)
-    assert conv is not None
-    x, w = conv.operands
-    problem = problem_of(x, w, conv.attrs, conv.result.shape)
-    if problem is None:
-        return "directly, as there is no transform for strides, dilation, groups and such types"
-    if op.attrs[".kernel"] == "conv":
-        return "directly, as a transform saves too little"
-    tile = _tile(op)
-    direct, transformed = _cycles(op, target)
-    return f"F({tile.height}×{tile.width}), expected to be {direct / transformed:.1f} times as fast as directly"
-
-
-def _cycles(op: Op, target: Machine) -> tuple[float, float]:
-    """Expected cycles of a Winograd convolution: if it were computed directly, and as it is computed."""
-    conv = product_of(op)
-    assert conv is not None
-    x, w = conv.operands
-    problem = problem_of(x, w, conv.attrs, conv.result.shape)
-    assert problem is not None
-    return direct_cycles(problem, target), winograd_cycles(problem, _tile(op), target)
-
-
-def _tile(op: Op) -> WinogradTile:
-    """Of a Winograd convolution; estimates know no steps that are shared for some tiles at a time."""
-    tile = WinogradTile(*op.attrs[".tile"])
-    return tile._replace(block=max(tile.block, 0))

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from gluonjit.ir.annotations import GUARD, KERNEL, SCRATCH
 from gluonjit.ir.buffers import is_view
 from gluonjit.ir.dims import hint, is_static
-from gluonjit.ir.expand_tile import ExpandTile, rows_read
 from gluonjit.ir.graph import Builder, Graph, Op, Value, copy_ops, rewrite
+from gluonjit.ir.kernels.expand_parts import rows_read
+from gluonjit.ir.kernels.product_plans import Depthwise, ExpandDepthwise, Matmul
 from gluonjit.ir.machine import Machine
 from gluonjit.passes import tiling
 from gluonjit.passes.dce import dce
@@ -54,9 +56,10 @@ def fuse_depthwise(graph: Graph, *, target: Machine) -> Graph:
 
 def _product_before(graph: Graph, op: Op) -> Op | None:
     """The product that makes the input of a depthwise convolution, if that is its only reader."""
-    if op.attrs.get(".kernel") != "depthwise" or op.operands[0].ndim != 4 or op.operands[0] in op.operands[1:]:
+    plan = KERNEL.of(op)
+    if not isinstance(plan, Depthwise) or op.operands[0].ndim != 4 or op.operands[0] in op.operands[1:]:
         return None
-    if op.attrs[".tile"][0] == 0 or op.operands[0].shape[-1] != op.results[0].shape[-1]:
+    if plan.rows == 0 or op.operands[0].shape[-1] != op.results[0].shape[-1]:
         return None
     v = op.operands[0]
     while v not in graph.results and len(graph.uses[v]) == 1:
@@ -64,7 +67,7 @@ def _product_before(graph: Graph, op: Op) -> Op | None:
         if maker is not None and is_view(maker) and maker.name == "reshape":
             (v,) = maker.operands
             continue
-        if maker is None or maker.attrs.get(".kernel") != "matmul" or v.ndim != 2:
+        if maker is None or not isinstance(KERNEL.of(maker), Matmul) or v.ndim != 2:
             return None
         body = maker.regions[0]
         read = {x for o in body.ops for x in o.operands}
@@ -83,7 +86,9 @@ def _notes(product: Op, op: Op, target: Machine) -> dict[str, Any] | None:
     out, item = conv.result.shape[1], conv.result.dtype.itemsize
     dot = next(o for o in reversed(product.regions[0].ops) if o.name == "dot_general")
     terms = dot.operands[0].shape[-1]
-    columns, (height, pixels, *_) = product.attrs[".tile"][1], op.attrs[".tile"]
+    multiplied, convolved = KERNEL.of(product), KERNEL.of(op)
+    assert isinstance(multiplied, Matmul) and isinstance(convolved, Depthwise)
+    columns = multiplied.columns
 
     def nbytes(bands: int) -> int:
         """What a task touches."""
@@ -102,11 +107,12 @@ def _notes(product: Op, op: Op, target: Machine) -> dict[str, Any] | None:
     band = -(-out // bands)
     computed = rows_read(band, conv) * width
     rows = _rows(computed, width, terms, columns // tiling.lanes(target, item), target)
-    notes: dict[str, Any] = {".kernel": "expand_depthwise", ".tile": ExpandTile(rows, columns, band, height, pixels)}
-    notes |= {key: product.attrs[key] for key in (".packed", ".halved") if key in product.attrs}
-    if ".guard" in op.attrs:  # what the convolution reads comes after what the product does
-        notes[".guard"] = len(product.operands) + op.attrs[".guard"] - 1
-    return {**notes, ".scratch": computed * columns * item}
+    height, pixels = convolved.rows, convolved.pixels
+    plan = ExpandDepthwise(rows, columns, band, height, pixels, multiplied.packed, multiplied.halved)
+    notes = KERNEL(plan) | SCRATCH(computed * columns * item)
+    if (guard := GUARD.of(op)) is not None:  # what the convolution reads comes after what the product does
+        notes |= GUARD(len(product.operands) + guard - 1)
+    return notes
 
 
 def _twice(bands: int, conv: Op) -> float:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from gluonjit.ir.buffers import is_view
 from gluonjit.ir.graph import Graph, Op, Rewriter, Value
 from gluonjit.ir.work import origin
 from gluonjit.passes.manager import register_pass
@@ -33,7 +34,7 @@ def _name(op: Op) -> str:
         return ""
     path = loc.block.partition("/")[2] or loc.block
     name = _NO_PART_OF_A_NAME.sub("_", path.replace("/", "."))
-    if op.attrs.get(".kernel") == "view":
+    if is_view(op):
         name += ".view"
     return name if not name[0].isdigit() else f"_{name}"
 

@@ -20,10 +20,12 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
+from gluonjit.ir.annotations import KERNEL, SCRATCH, STRIDES, WORKSPACE, WORKSPACE_OFFSET
 from gluonjit.ir.arena import last_uses
 from gluonjit.ir.buffers import ALIGNMENT, control_workspace, runs_kernel
 from gluonjit.ir.dims import Extent, Monomial, aligned, leading, most, polynomial
 from gluonjit.ir.graph import Builder, Graph, Loc, Op, Rewriter, Value
+from gluonjit.ir.kernels.element_plans import Copy
 from gluonjit.ir.windows import in_place_pairs, is_row_major, result_buffers, updates_in_place, windows
 from gluonjit.passes.manager import register_pass
 
@@ -70,8 +72,8 @@ def plan_memory(graph: Graph) -> Graph:
         for root in dict.fromkeys(places[r].root for r in op.results):
             if root not in owned and root not in buffers:
                 buffers[root] = _buffer(root.type.nbytes, t, last_use.get(root, t))
-        if op.attrs.get(".workspace"):
-            workspaces[op] = _buffer(op.attrs[".workspace"], t, t)
+        if WORKSPACE.of(op):
+            workspaces[op] = _buffer(WORKSPACE.of(op), t, t)
         for r, root in in_place_pairs(op, places):
             old = buffers.get(root)
             if r in buffers and old is not None and old.end == t:
@@ -86,7 +88,7 @@ def plan_memory(graph: Graph) -> Graph:
         arena = arena + size * polynomial({unit: 1})
 
     offsets = {v: b.place for v, b in buffers.items()}
-    notes = {op: {".workspace_offset": b.place} for op, b in workspaces.items()}
+    notes = {op: WORKSPACE_OFFSET(b.place) for op, b in workspaces.items()}
     attrs = {"arena": arena, "arena_sum": sum(b.size * polynomial({b.unit: 1}) for b in every)}
     if scratch := _scratch(graph):
         attrs["scratch"] = scratch
@@ -102,7 +104,7 @@ def _scratch(graph: Graph) -> Extent:
     """Scratch bytes per thread: the most that any kernel needs, as kernels run one after the other."""
     sizes: list[Extent] = [0]
     for op in graph.ops:
-        sizes.append(op.attrs.get(".scratch", 0))
+        sizes.append(SCRATCH.of(op))
         if op.definition.level == "control":
             sizes += (region.attrs.get("scratch", 0) for region in op.regions)
     return most(sizes)
@@ -175,7 +177,7 @@ class _PlannedRegions(Rewriter):
         elif op.definition.level == "control":
             # The pass manager has run this pass on its regions, unless it was hoisted into a `prepare`.
             regions = [r if r.level == "planned" else plan_memory(r) for r in op.regions]
-            attrs = {**op.attrs, ".workspace": control_workspace(regions, op)["end"]}
+            attrs = {**op.attrs, **WORKSPACE(control_workspace(regions, op)["end"])}
         else:
             return None
         names = [r.name for r in op.results]
@@ -214,7 +216,7 @@ def _copy(b: Builder, x: Value, strides: tuple[int, ...] | None = None) -> Value
     """A copy of a value with these strides (None: row-major)."""
     body = Builder("copy", "fused")
     region = body.build([body.input("x", x.type)])
-    attrs = {".kernel": "copy", **({".strides": (strides, None)} if strides else {})}
+    attrs = KERNEL(Copy()) | (STRIDES((strides, None)) if strides else {})
     return b.emit("fused", [x], attrs, [region], result_names=[x.name])[0]
 
 

@@ -1,4 +1,4 @@
-"""`select`: decides, for an explicit target, which kernel computes each op, and annotates the op with `.kernel`.
+"""`select`: decides, for an explicit target, which kernel computes each op, and annotates the op with its plan.
 
 Code generation decides nothing, so tests of this pass do not depend on the machine that runs them. A group with a
 matrix product or convolution is brought into the form that its kernel needs, with tile sizes and packed weights
@@ -8,11 +8,15 @@ or is a view.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Container, Hashable, Mapping
+from typing import Any, Literal, NamedTuple
 
+from gluonjit.ir.annotations import KERNEL, SCRATCH
 from gluonjit.ir.dims import hint
 from gluonjit.ir.graph import Builder, Graph, Op, Value, rewrite
+from gluonjit.ir.kernels import find_kernel
+from gluonjit.ir.kernels.element_plans import Loops, View
+from gluonjit.ir.kernels.op_plans import Host, Sequential
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.sort_words import sort_memory
 from gluonjit.ir.structure import op_key
@@ -51,9 +55,7 @@ VARIANTS = [Variant(winograd, most) for winograd in (True, False) for most in (M
 
 def has_variants(op: Op) -> bool:
     """Whether the op is a group with a product, whose kernel tuning can choose."""
-    return (
-        op.name == "fused" and ".kernel" not in op.attrs and sum(o.name in _SELECTORS for o in op.regions[0].ops) == 1
-    )
+    return op.name == "fused" and not KERNEL.is_on(op) and sum(o.name in _SELECTORS for o in op.regions[0].ops) == 1
 
 
 @register_pass("select")
@@ -70,50 +72,54 @@ def select(
     read = {v for op in graph.ops for v in op.operands}.union(graph.results, (state for _, state in graph.updates))
 
     def rule(b: Builder, op: Op, operands: tuple[Value, ...]) -> tuple[Value, ...] | None:
-        if ".kernel" in op.attrs:
+        if KERNEL.is_on(op):
             return None
-        definition = op.definition
-        if op.name == "reshape":
-            kernel = "view"
-        elif definition.level == "host":
-            kernel = "host"
-        elif definition.has_own_kernel:
-            kernel = "sequential"
-        elif definition.level == "control":
-            kernel = op.name
-        elif op.name == "fused":
+        if op.name == "fused":
             variant = (variants.get(op_key(op)) if variants else None) or Variant(winograd)
             made = _with_anchor(b, op, operands, fixed, target, variant)
             if made is not None:
                 return (made,)
-            kernel = "loops"
-        else:
+        notes = _alone(op, read, target)
+        if notes is None:
             return None
         names = [r.name for r in op.results]
-        notes: dict[str, Any] = {".kernel": kernel}
-        if op.name == "sort":
-            notes[".scratch"] = sort_memory(op.operands[0].type, op.attrs["axis"], op.attrs["count"]).all
-            notes[".read"] = tuple(k for k, r in enumerate(op.results) if r in read)
-        if kernel == "loops" and sum(hint(v.type.nbytes) for v in (*op.operands, *op.results)) > target.l3:
-            notes[".streaming"] = True  # larger than the last-level cache
-        if kernel == "loops":
-            notes |= _fetched_ahead(op, target)
         return b.emit(op.name, operands, {**op.attrs, **notes}, op.regions, op.loc, names)
 
     return rewrite(graph, rule)
 
 
-def _fetched_ahead(op: Op, target: Machine) -> dict[str, Any]:
-    """The annotation `.ahead` (`codegen.handler`): what a kernel whose operands are not cached should prefetch, because
-    it computes so much between two loads that the hardware prefetchers fall behind. A plain sum needs none."""
+def _alone(op: Op, read: Container[Value], target: Machine) -> dict[str, Any] | None:
+    """The annotations of an op for whose kernel nothing around it has to change; None for what has no kernel. `read`:
+    the values that are."""
+    definition = op.definition
+    if op.name == "reshape":
+        return KERNEL(View())
+    if definition.level == "host":
+        return KERNEL(Host())
+    if op.name == "sort":
+        memory = sort_memory(op.operands[0].type, op.attrs["axis"], op.attrs["count"]).all
+        return KERNEL(Sequential(tuple(k for k, r in enumerate(op.results) if r in read))) | SCRATCH(memory)
+    if definition.has_own_kernel:
+        return KERNEL(Sequential())
+    if definition.level == "control":
+        return KERNEL(find_kernel(op.name)())
+    if op.name == "fused":
+        nbytes = sum(hint(v.type.nbytes) for v in (*op.operands, *op.results))
+        return KERNEL(Loops(streaming=nbytes > target.l3, ahead=_fetched_ahead(op, target)))
+    return None
+
+
+def _fetched_ahead(op: Op, target: Machine) -> Literal["rows", "reads"] | None:
+    """What a kernel whose operands are not cached should prefetch, because it computes so much between two loads that
+    the hardware prefetchers fall behind. A plain sum needs none."""
     body, nbytes = op.regions[0], sum(hint(v.type.nbytes) for v in op.operands)
     shape = body.outputs[0].shape
     if nbytes > target.l2 and any(o.name == "reduce" and o.operands[0].shape == shape for o in body.ops):
-        return {".ahead": "rows"}  # each row is reduced, then read again
+        return "rows"  # each row is reduced, then read again
     nbytes += sum(hint(v.type.nbytes) for v in op.results)
     if nbytes >= target.l3 and any(o.name in ("reduce_window", "arg_reduce", "concat") for o in body.ops):
-        return {".ahead": "reads"}
-    return {}
+        return "reads"
+    return None
 
 
 def _with_anchor(

@@ -11,18 +11,21 @@ Axes of 1 along which the convolution does nothing are dropped first, so that a 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from gluonjit.ir.annotations import KERNEL
 from gluonjit.ir.dims import least_usual
 from gluonjit.ir.graph import Builder, Op, Value
+from gluonjit.ir.kernels.product_plans import Conv
 from gluonjit.ir.machine import Machine
-from gluonjit.ir.winograd_tile import WinogradTile
 from gluonjit.passes import tiling
-from gluonjit.passes.regroup import Epilogue, Groups, regroup
+from gluonjit.passes.choices import Alternative, Choice, choice_of, tiles
+from gluonjit.passes.regroup import Groups, regroup
+from gluonjit.passes.select_depthwise import select_depthwise
 from gluonjit.passes.select_matmul import emit_product
-from gluonjit.passes.select_winograd import restored_weights, transformed_weights, winograd_notes
-from gluonjit.passes.site import Site, moved, view, weights_guard
+from gluonjit.passes.select_winograd import algorithms, select_winograd, why_directly
+from gluonjit.passes.site import Convolution, Site, moved, padded_line, view, weights_guard
 
 _PER_AXIS = ("stride", "low", "high", "dilation", "input_dilation", "blank_low", "blank_high")
 
@@ -57,68 +60,26 @@ def select_conv(site: Site) -> Value | None:
     }
     left = view(b, site.operand(0), (x.shape[0], *(x.shape[k + 1] for k in kept), x.shape[-1]))
     right = view(b, site.operand(1), (*(w.shape[k] for k in kept), *w.shape[-2:]))
+    plain = Convolution(left, right, attrs, epilogue)
+    for select_kind in (select_depthwise, select_winograd, _select_direct):
+        made = select_kind(site, plain)
+        if made is not None:
+            return made
+    return None
 
-    groups, filters, item = attrs["groups"], w.shape[-1], left.dtype.itemsize
-    narrow = groups > 1 and len(kept) <= 2 and tiling.is_narrow(w.shape[-2], filters // groups, item, site.target)
-    if narrow:
-        tile = _narrow_tile(left, right, epilogue.shape, attrs, site.target)
-        notes: dict[str, Any] = {".kernel": "depthwise", ".tile": tile}
-        packed = right
-        pixels, rolled = tile.pixels, tile.rows == 0
-    else:
-        if site.winograd:
-            found = winograd_notes(left, right, attrs, epilogue.shape, site.target, not site.is_fixed(1))
-            if found is not None:
-                return _winograd(site, epilogue, left, right, attrs, found)
-        notes, packed = _pack(b, left, right, attrs, epilogue.shape, site.target, site.most)
-        pixels, rolled = notes[".tile"][0], False
+
+def _select_direct(site: Site, plain: Convolution) -> Value:
+    left, right, attrs, epilogue = plain
+    groups, filters = attrs["groups"], right.shape[-1]
+    plan, packed = _pack(site.b, left, right, attrs, epilogue.shape, site.target, site.most)
     line = tiling.Line(left.shape[-2], right.shape[-3], *(attrs[k][-1] for k in ("stride", "low", "dilation")))
-    if tiling.ragged(pixels, epilogue.shape[-2], line) or (rolled and (attrs["low"][-1] > 0 or attrs["high"][-1] > 0)):
-        left, attrs = _padded(b, left, attrs)
+    if tiling.ragged(plan.pixels, epilogue.shape[-2], line):
+        left, attrs = padded_line(site.b, left, attrs)
 
     def result(body: Builder, x: Value, w: Value) -> Value:
-        return body.emit("conv", [x, w if narrow else _unpack(body, w, groups, filters)], attrs)[0]
+        return body.emit("conv", [x, _unpack(body, w, groups, filters)], attrs)[0]
 
-    return site.emit(epilogue, [left, packed], result, notes, weights_guard(b, right, attrs))
-
-
-def _winograd(
-    site: Site, epilogue: Epilogue, left: Value, right: Value, attrs: dict[str, Any], notes: dict[str, Any]
-) -> Value:
-    *taps, _, filters = right.shape
-    tile = WinogradTile(*notes[".tile"])
-
-    def result(body: Builder, x: Value, u: Value) -> Value:
-        return body.emit("conv", [x, restored_weights(body, u, tile, taps, filters)], attrs)[0]
-
-    return site.emit(epilogue, [left, transformed_weights(site.b, right, tile, site.target)], result, notes)
-
-
-def _narrow_tile(x: Value, w: Value, out: tuple[int, ...], attrs: Any, target: Machine) -> tiling.DepthwiseTile:
-    # One spatial axis: treat it as an image of one row.
-    rows, in_rows, taps, stride = (1, 1, 1, 1) if x.ndim == 3 else (out[1], x.shape[1], w.shape[0], attrs["stride"][0])
-    return tiling.depthwise_tile(
-        (rows, out[-2], int(out[-1])),
-        (in_rows, x.shape[-2]),
-        (taps, w.shape[-3]),
-        stride,
-        w.shape[-2],
-        x.dtype.itemsize,
-        target,
-    )
-
-
-def _padded(b: Builder, x: Value, attrs: dict[str, Any]) -> tuple[Value, dict[str, Any]]:
-    """The input with explicit padding of its last spatial axis, and the attributes without that padding."""
-    low, high = (max(attrs[k][-1], 0) for k in ("low", "high"))
-    before, after = ((0,) * (x.ndim - 2) + (n, 0) for n in (low, high))
-    new = moved(b, x, lambda body, v: body.pad(v, body.constant(0, v.dtype), low=before, high=after), "pad")
-    left = dict(attrs)
-    for key, n in (("low", low), ("high", high)):
-        left[key] = (*attrs[key][:-1], attrs[key][-1] - n)
-        *outer, blank = attrs[f"blank_{key}"] or (0,) * len(attrs[key])
-        left[f"blank_{key}"] = (*outer, blank + n)
-    return new, left
+    return site.emit(epilogue, [left, packed], result, KERNEL(plan), weights_guard(site.b, right, attrs))
 
 
 def _is_pointwise(anchor: Op) -> bool:
@@ -156,8 +117,8 @@ def _merged(kept: Sequence[int], rank: int) -> Groups:
 
 def _pack(
     b: Builder, x: Value, w: Value, attrs: Any, out: tuple[int, ...], target: Machine, most: int
-) -> tuple[dict[str, Any], Value]:
-    """Annotations of the kernel, and the packed weights."""
+) -> tuple[Conv, Value]:
+    """The kernel's plan, and the packed weights."""
     *taps, depth, filters = w.shape
     groups = attrs["groups"]
     per_group = filters // groups
@@ -188,7 +149,7 @@ def _pack(
         first = (axes + 1, axes + 2) if groups > 1 else (axes + 1,)
         return body.transpose(v, perm=(*first, *range(axes + 1), v.ndim - 1))
 
-    return {".kernel": "conv", ".tile": (pixels, columns, block), ".packed": 1}, moved(b, w, write, "pack")
+    return Conv(pixels, columns, block), moved(b, w, write, "pack")
 
 
 def _unpack(body: Builder, w: Value, groups: int, filters: int) -> Value:
@@ -202,3 +163,13 @@ def _unpack(body: Builder, w: Value, groups: int, filters: int) -> Value:
     if panels * columns != filters // groups:
         v = body.slice(v, start=(0,) * v.ndim, size=(*shape[:-1], filters // groups))
     return v if groups == 1 else body.reshape(v, shape=(*middle, filters))
+
+
+@choice_of(Conv)
+class _Choice(Choice):
+    def alternatives(self, op: Op, target: Machine) -> Iterator[Alternative]:
+        yield from algorithms(op, target)
+        yield from tiles(op, False, target)
+
+    def why(self, op: Op, target: Machine) -> Iterator[str]:
+        yield why_directly(op)

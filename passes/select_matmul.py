@@ -2,20 +2,23 @@
 
 *Packing* cuts the columns of b into panels of the register tile's width, padded with zeros: b' [batch…, P, K, nr].
 Ordinary primitives in front of the kernel pack b, and their inverse in its body unpacks it, so that the graph keeps its
-meaning; the annotation `.packed` tells the kernel to read b' directly.
+meaning; `packed` in its plan tells the kernel to read b' directly.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from gluonjit.ir.annotations import KERNEL
 from gluonjit.ir.dims import Dim, Extent, Shape, hint, is_static
-from gluonjit.ir.graph import Builder, Value
+from gluonjit.ir.graph import Builder, Op, Value
+from gluonjit.ir.kernels.product_plans import Matmul
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.primitives.contraction import free_axes
 from gluonjit.passes import tiling
+from gluonjit.passes.choices import Alternative, Choice, choice_of, tiles
 from gluonjit.passes.regroup import Epilogue, regroup
 from gluonjit.passes.site import Site, moved, view
 
@@ -69,19 +72,17 @@ def emit_product(site: Site, epilogue: Epilogue, left: Value, perm: Sequence[int
     )
     row_tiles = -(-height // rows)
     block = _block(row_tiles, rows * terms * item, target, isinstance(m, Dim))
-    notes: dict[str, Any] = {".kernel": "matmul", ".tile": (rows, columns, block)}
     if isinstance(n, Dim):
         packed = False  # the number of panels would be a quotient
         right = arranged(b, right, perm)
     elif halved:
-        packed = notes[".halved"] = True
+        packed = True
     elif is_view(right.shape, perm):
         # A single panel has the packed layout already. Packing at every call pays if many tiles read the panels.
         packed = n != columns and (site.is_fixed(1) or (row_tiles > 2 and n > columns and isinstance(k, int)))
     else:
         packed = True  # transposing would cost as much
     if packed:
-        notes[".packed"] = 1
         right = pack(b, right, perm, batch, k, n, columns, tiling.lanes(target, item) // 2 if halved else 0)
     else:
         right = view(b, right, (*batch, k, n))
@@ -92,7 +93,8 @@ def emit_product(site: Site, epilogue: Epilogue, left: Value, perm: Sequence[int
         w = unpack(body, w, batch, k, n) if packed else w
         return body.dot_general(x, w, contract=((axes + 1,), (axes,)), batch=(paired, paired))
 
-    return site.emit(epilogue, [left, right], product, notes)
+    plan = Matmul(rows, columns, block, packed, halved and packed)
+    return site.emit(epilogue, [left, right], product, KERNEL(plan))
 
 
 _LENGTH, _OPEN_ROWS = 64, 8
@@ -171,3 +173,11 @@ def unpack(body: Builder, w: Value, batch: Shape, k: Extent, n: int) -> Value:
     if n == panels * columns:
         return w
     return body.slice(w, start=(0,) * w.ndim, size=(*batch, k, n))
+
+
+@choice_of(Matmul)
+class _Choice(Choice):
+    def alternatives(self, op: Op, target: Machine) -> Iterator[Alternative]:
+        plan = KERNEL.of(op)
+        assert isinstance(plan, Matmul)
+        yield from tiles(op, plan.halved, target)

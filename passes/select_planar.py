@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from gluonjit.ir.annotations import KERNEL
 from gluonjit.ir.dims import least_usual
 from gluonjit.ir.graph import Builder, Value
+from gluonjit.ir.kernels.product_plans import Planar
 from gluonjit.ir.types import F32
 from gluonjit.passes import tiling
 from gluonjit.passes.regroup import Epilogue, regroup
@@ -29,9 +31,9 @@ def select_planar(site: Site) -> Value | None:
     if min(*attrs["low"], *attrs["high"]) < 0 or not site.is_open_in_batch_alone():
         return None
     lanes = tiling.lanes(site.target, x.dtype.itemsize)
-    tile = planar_tile(tuple(map(least_usual, site.anchor.result.shape)), lanes)
+    plan = planar_plan(tuple(map(least_usual, site.anchor.result.shape)), lanes)
     epilogue = regroup(site.body, site.anchor, [(0,), (1,), (2,), (3,)])
-    if tile is None or epilogue is None or not _per_filter(epilogue):
+    if plan is None or epilogue is None or not _per_filter(epilogue):
         return None
     left = site.operand(0)
     if any(attrs["low"]) or any(attrs["high"]):
@@ -46,13 +48,11 @@ def select_planar(site: Site) -> Value | None:
     def result(body: Builder, x: Value, w: Value) -> Value:
         return body.emit("conv", [x, w], attrs)[0]
 
-    return site.emit(
-        epilogue, [left, right], result, {".kernel": "planar", ".tile": tile}, weights_guard(site.b, right, attrs)
-    )
+    return site.emit(epilogue, [left, right], result, KERNEL(plan), weights_guard(site.b, right, attrs))
 
 
-def planar_tile(out: tuple[int, ...], lanes: int) -> tuple[int, int, int] | None:
-    """(rows of a tile, lanes of a piece or 0, tiles per task) for a result of shape `out`.
+def planar_plan(out: tuple[int, ...], lanes: int) -> Planar | None:
+    """The plan for a result of shape `out`.
 
     None where there are too many filters, or too few pixels."""
     images, height, width, filters = out
@@ -70,7 +70,7 @@ def planar_tile(out: tuple[int, ...], lanes: int) -> tuple[int, int, int] | None
     while block > 1 and images * -(-tiles // block) < _TASKS:
         block = -(-block // 2)
     # Every block has `block` tiles except for the last, which has at least one.
-    return rows, piece, block
+    return Planar(rows, piece, block)
 
 
 _TASKS = 16

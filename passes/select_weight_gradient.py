@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from gluonjit.ir.annotations import KERNEL
 from gluonjit.ir.dims import hint
 from gluonjit.ir.graph import Builder, Value
+from gluonjit.ir.kernels.product_plans import WeightGradient
 from gluonjit.passes import tiling
 from gluonjit.passes.regroup import regroup
 from gluonjit.passes.site import Site
@@ -37,9 +39,9 @@ def select_weight_gradient(site: Site) -> Value | None:
     # A row of pixels of g, and what it reads of x.
     line_bytes = item * (width * filters + -(-hint(x.size) // max(pixels // width, 1)))
     lines = max(1, min(pixels // width, target.l2 // 2 // max(line_bytes, 1), _LONGEST // max(width, 1)))
-    notes = {".kernel": "weight_gradient", ".tile": (rows, columns, lines)}
+    plan = WeightGradient(rows, columns, lines)
 
     def result(body: Builder, x: Value, g: Value) -> Value:
         return body.emit("conv", [x, g], attrs)[0]
 
-    return site.emit(epilogue, [left, right], result, notes)
+    return site.emit(epilogue, [left, right], result, KERNEL(plan))

@@ -8,44 +8,66 @@ filters with the pseudo-inverse of G and applies an ordinary `conv`, so that the
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from gluonjit.ir.annotations import KERNEL, SCRATCH, WORKSPACE
 from gluonjit.ir.cook_toom import Matrix, Transform, transform
 from gluonjit.ir.dims import Shape, hint, is_static, least_usual
-from gluonjit.ir.graph import Builder, Value
+from gluonjit.ir.graph import Builder, Op, Value
+from gluonjit.ir.kernels.product_plans import Matmul, Winograd
+from gluonjit.ir.kernels.winograd_memory import LINE
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.types import F32
-from gluonjit.ir.winograd_tile import LINE, WinogradTile
 from gluonjit.passes import tiling
-from gluonjit.passes.site import moved, view
-from gluonjit.passes.tiling_winograd import Problem, tiles_together, winograd_tile, working_memory
+from gluonjit.passes.choices import PER_MICROSECOND, Alternative, Choice, choice_of, product_of
+from gluonjit.passes.site import Convolution, Site, moved, view
+from gluonjit.passes.tiling_winograd import (
+    Problem,
+    direct_cycles,
+    tiles_together,
+    winograd_cycles,
+    winograd_tile,
+    winograd_tiles,
+    working_memory,
+)
 
 
-def winograd_notes(
-    x: Value, w: Value, attrs: Any, out: Shape, target: Machine, trained: bool = False
-) -> dict[str, Any] | None:
-    """Annotations of the kernel for a `conv` of x by w with these attributes; None where the direct one is better.
+def select_winograd(site: Site, plain: Convolution) -> Value | None:
+    """The kernel for a convolution by transforms; None where no transform applies, or the direct one is better."""
+    left, right, attrs, epilogue = plain
+    notes = _notes(site, plain) if site.winograd else None
+    if notes is None:
+        return None
+    *taps, _, filters = right.shape
+    plan = notes[KERNEL.name]
 
-    `trained`: w is another one in each call.
-    """
-    problem = problem_of(x, w, attrs, out)
+    def result(body: Builder, x: Value, u: Value) -> Value:
+        return body.emit("conv", [x, restored_weights(body, u, plan, taps, filters)], attrs)[0]
+
+    return site.emit(epilogue, [left, transformed_weights(site.b, right, plan, site.target)], result, notes)
+
+
+def _notes(site: Site, plain: Convolution) -> dict[str, Any] | None:
+    """The annotations of the kernel."""
+    out, target = plain.epilogue.shape, site.target
+    problem = problem_of(plain.x, plain.w, plain.attrs, out)
     if problem is None:
         return None
     is_open = not is_static(out)
-    problem = problem._replace(trained=trained, least=least_usual(out[0]) if is_open else 0)
+    problem = problem._replace(trained=not site.is_fixed(1), least=least_usual(out[0]) if is_open else 0)
     tile = winograd_tile(problem, target)
     if tile is None:
         return None
     if is_open and not tile.block:
-        tile = tile._replace(block=-tiles_together(problem, tile, target))
-    notes: dict[str, Any] = {".kernel": "winograd", ".tile": tuple(tile), ".packed": 1}
+        tile = replace(tile, block=-tiles_together(problem, tile, target))
     memory = working_memory(problem, tile)
     if tile.block > 0:
-        return {**notes, ".scratch": memory.own + memory.transformed}
-    return {**notes, ".scratch": memory.own, ".workspace": memory.transformed}
+        return KERNEL(tile) | SCRATCH(memory.own + memory.transformed)
+    return KERNEL(tile) | SCRATCH(memory.own) | WORKSPACE(memory.transformed)
 
 
 def problem_of(x: Value, w: Value, attrs: Any, out: Shape) -> Problem | None:
@@ -73,7 +95,7 @@ def _inside(size: int, out: int, taps: int, low: int) -> float:
     return (before(low + size) - before(low)) / (out * taps)
 
 
-def transformed_weights(b: Builder, w: Value, tile: WinogradTile, target: Machine) -> Value:
+def transformed_weights(b: Builder, w: Value, tile: Winograd, target: Machine) -> Value:
     """[taps…, I, O] → [positions, P, I, nr], as the kernel `winograd` reads it: packed first, then transformed."""
     *taps, depth, filters = w.shape
     panels, terms = -(-filters // tile.columns), math.prod(taps)
@@ -93,12 +115,12 @@ def transformed_weights(b: Builder, w: Value, tile: WinogradTile, target: Machin
     x, y = body.input("g", w.type.with_shape(g.shape)), body.input("w", packed.type)
     region = body.build([body.dot_general(x, y, contract=((1,), (0,)))])
     # One task computes all positions of its columns, so that the filters are read once.
-    notes = {".kernel": "matmul", ".tile": (rows, width, -(-positions // rows))}
-    u = b.emit("fused", [b.constant(g, w.dtype), packed], notes, [region])[0]
+    plan = Matmul(rows, width, -(-positions // rows))
+    u = b.emit("fused", [b.constant(g, w.dtype), packed], KERNEL(plan), [region])[0]
     return view(b, u, (positions, panels, depth, tile.columns))
 
 
-def restored_weights(body: Builder, u: Value, tile: WinogradTile, taps: Sequence[int], filters: int) -> Value:
+def restored_weights(body: Builder, u: Value, tile: Winograd, taps: Sequence[int], filters: int) -> Value:
     """The inverse of `transformed_weights`."""
     positions, panels, depth, columns = u.shape
     v = body.transpose(u, perm=(0, 2, 1, 3))
@@ -113,8 +135,8 @@ def _reshaped(body: Builder, v: Value, shape: tuple[int, ...]) -> Value:
     return v if v.shape == shape else body.reshape(v, shape=shape)
 
 
-def _transforms(tile: WinogradTile, taps: Sequence[int]) -> list[Transform]:
-    return [transform(m, r) for m, r in zip((tile.height, tile.width)[-len(taps) :], taps, strict=True)]
+def _transforms(tile: Winograd, taps: Sequence[int]) -> list[Transform]:
+    return [transform(m, r) for m, r in zip(tile.outputs[-len(taps) :], taps, strict=True)]
 
 
 def _nested(matrices: Sequence[Matrix]) -> np.ndarray:
@@ -123,3 +145,54 @@ def _nested(matrices: Sequence[Matrix]) -> np.ndarray:
     for m in matrices:
         product = np.kron(product, np.array(m, object))
     return product.astype(np.float64)
+
+
+def algorithms(op: Op, target: Machine) -> Iterator[Alternative]:
+    """Of a convolution's kernel: directly, and by each transform."""
+    problem = _problem(op)
+    if problem is None:
+        return
+    plan = KERNEL.of(op)
+    chosen = plan.outputs if isinstance(plan, Winograd) else None
+    yield Alternative("algorithm", "directly", direct_cycles(problem, target) / PER_MICROSECOND, chosen is None)
+    for tile, cycles in winograd_tiles(problem, target):
+        what = f"F({tile.height}×{tile.width})"
+        yield Alternative("algorithm", what, cycles / PER_MICROSECOND, tile.outputs == chosen)
+
+
+def why_directly(op: Op) -> str:
+    """Of a direct convolution."""
+    if _problem(op) is None:
+        return "directly, as there is no transform for strides, dilation, groups and such types"
+    return "directly, as a transform saves too little"
+
+
+@choice_of(Winograd)
+class _Choice(Choice):
+    def nanoseconds(self, op: Op, target: Machine) -> float:
+        return self._cycles(op, target)[1] / PER_MICROSECOND * 1e3
+
+    def alternatives(self, op: Op, target: Machine) -> Iterator[Alternative]:
+        return algorithms(op, target)
+
+    def why(self, op: Op, target: Machine) -> Iterator[str]:
+        plan = KERNEL.of(op)
+        assert isinstance(plan, Winograd)
+        direct, transformed = self._cycles(op, target)
+        times = f"{direct / transformed:.1f}"
+        yield f"F({plan.height}×{plan.width}), expected to be {times} times as fast as directly"
+
+    def _cycles(self, op: Op, target: Machine) -> tuple[float, float]:
+        """Expected cycles if it were computed directly, and as it is computed."""
+        problem, plan = _problem(op), KERNEL.of(op)
+        assert problem is not None and isinstance(plan, Winograd)
+        # Estimates know no steps that are shared for some tiles at a time.
+        plan = replace(plan, block=max(plan.block, 0))
+        return direct_cycles(problem, target), winograd_cycles(problem, plan, target)
+
+
+def _problem(op: Op) -> Problem | None:
+    conv = product_of(op)
+    if conv is None or conv.name != "conv":
+        return None
+    return problem_of(conv.operands[0], conv.operands[1], conv.attrs, conv.result.shape)

@@ -14,7 +14,9 @@ from types import MappingProxyType
 
 import numpy as np
 
+from gluonjit.ir.annotations import KERNEL
 from gluonjit.ir.graph import Builder, Graph, Op, Rewriter, Value
+from gluonjit.ir.kernels.element_plans import Loops, View
 from gluonjit.ir.structure import op_key
 from gluonjit.passes.manager import register_pass
 
@@ -92,7 +94,7 @@ class _Shared(Rewriter):
         base, added = body.input("key", key.type), body.input("offsets", offsets.type)
         keys = body.add(body.broadcast(base, shape=offsets.shape, dims=(1,)), added)
         region = body.build([body.reshape(keys, shape=(offsets.size,))])
-        (table,) = self.b.emit("fused", [self.env[key], offsets], {".kernel": "loops"}, [region])
+        (table,) = self.b.emit("fused", [self.env[key], offsets], KERNEL(Loops()), [region])
         for k, start in enumerate(starts):
-            attrs = {"start": (2 * k,), "size": (2,), ".kernel": "view"}
+            attrs = {"start": (2 * k,), "size": (2,), **KERNEL(View())}
             (self.rows[key, start],) = self.b.emit("slice", [table], attrs)

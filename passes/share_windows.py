@@ -11,7 +11,9 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from gluonjit.ir.annotations import KERNEL, STRIDES
 from gluonjit.ir.graph import Builder, Graph, Op, Rewriter, Value, copy_ops
+from gluonjit.ir.kernels.element_plans import View
 from gluonjit.ir.structure import op_key
 from gluonjit.ir.windows import Window, is_row_major, strides_of, windows
 from gluonjit.passes.manager import register_pass
@@ -42,7 +44,8 @@ class _Lifted:
 
 def _lifted(op: Op, places: Mapping[Value, Window]) -> _Lifted | None:
     """None if no operand is read through a slice, and through nothing else."""
-    if op.name != "fused" or op.attrs.get(".kernel") != "loops":
+    plan = KERNEL.of(op)
+    if op.name != "fused" or plan is None or not plan.by_element:
         return None
     body = op.regions[0]
     slices = {}
@@ -74,11 +77,11 @@ def _lifted(op: Op, places: Mapping[Value, Window]) -> _Lifted | None:
     operands = tuple(Value("", v.type) for v in region.inputs)
     strides = []
     for k, v in enumerate((*operands, *op.results)):
-        own = places[op.operands[k]].strides if k in parts else strides_of(v, k, op.attrs)
+        own = places[op.operands[k]].strides if k in parts else strides_of(op, k)
         strides.append(None if is_row_major(v.shape, own) else own)
-    attrs = {key: value for key, value in op.attrs.items() if key != ".strides"}
+    attrs = {key: value for key, value in op.attrs.items() if key != STRIDES.name}
     if any(strides):
-        attrs[".strides"] = tuple(strides)
+        attrs |= STRIDES(tuple(strides))
     kernel = replace(op, operands=operands, attrs=MappingProxyType(attrs), regions=(region,))
     return _Lifted(op, parts, kernel)
 
@@ -94,6 +97,6 @@ class _Shared(Rewriter):
             return None
         operands = [self.env[v] for v in op.operands]
         for k, (start, size) in found.windows.items():
-            (operands[k],) = self.b.emit("slice", [operands[k]], {"start": start, "size": size, ".kernel": "view"})
+            (operands[k],) = self.b.emit("slice", [operands[k]], {"start": start, "size": size, **KERNEL(View())})
         kernel = found.kernel
         return self.b.emit(op.name, operands, kernel.attrs, kernel.regions, op.loc, [r.name for r in op.results])

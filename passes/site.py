@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
+from gluonjit.ir.annotations import GUARD, KERNEL
 from gluonjit.ir.dims import is_static
 from gluonjit.ir.graph import Builder, Graph, Op, Value
+from gluonjit.ir.kernels.element_plans import Loops, View
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.types import BF16, F16, F32, F64, DType
 from gluonjit.passes.regroup import Epilogue, write_epilogue
@@ -82,7 +84,7 @@ class Site:
         epilogue: Epilogue,
         buffers: Sequence[Value],
         anchor: Callable[..., Value],
-        notes: dict[str, Any],
+        notes: Mapping[str, Any],
         guard: Value | None = None,
     ) -> Value:
         """The kernel that computes `anchor(body, *buffers)` and then the epilogue, annotated with `notes`.
@@ -101,7 +103,7 @@ class Site:
         operands = [*buffers, *sides]
         if guard is not None:
             body.input("guard", guard.type)
-            notes = {**notes, ".guard": len(operands)}
+            notes = {**notes, **GUARD(len(operands))}
             operands.append(guard)
         y = self.b.emit("fused", operands, notes, [body.build([out])], self.op.loc)[0]
         return view(self.b, y, self.op.results[0].shape)
@@ -130,7 +132,16 @@ class Site:
             inner.update(zip(o.results, rest.emit(o.name, [inner[v] for v in o.operands], o.attrs), strict=True))
         sides = [x for v, x in zip(body.inputs, self.operands, strict=True) if v in read]
         region = rest.build([inner[v] for v in body.outputs])
-        return self.b.emit("fused", [*sides, product], {".kernel": "loops"}, [region], self.op.loc)[0]
+        return self.b.emit("fused", [*sides, product], KERNEL(Loops()), [region], self.op.loc)[0]
+
+
+class Convolution(NamedTuple):
+    """A convolution, channels last, along the axes on which it does anything, of buffers x and w."""
+
+    x: Value
+    w: Value
+    attrs: dict[str, Any]
+    epilogue: Epilogue
 
 
 def weights_guard(b: Builder, w: Value, attrs: Mapping[str, Any]) -> Value | None:
@@ -146,7 +157,7 @@ def view(b: Builder, x: Value, shape: Sequence[int]) -> Value:
     """`x` under another shape: renames its buffer, costs nothing."""
     if x.shape == tuple(shape):
         return x
-    return b.emit("reshape", [x], {"shape": tuple(shape), ".kernel": "view"})[0]
+    return b.emit("reshape", [x], {"shape": tuple(shape), **KERNEL(View())})[0]
 
 
 def moved(b: Builder, x: Value, write: Callable[[Builder, Value], Value], name: str) -> Value:
@@ -154,4 +165,17 @@ def moved(b: Builder, x: Value, write: Callable[[Builder, Value], Value], name: 
     body = Builder(name, "fused")
     body.loc = b.loc
     out = write(body, body.input("x", x.type))
-    return b.emit("fused", [x], {".kernel": "loops"}, [body.build([out])])[0]
+    return b.emit("fused", [x], KERNEL(Loops()), [body.build([out])])[0]
+
+
+def padded_line(b: Builder, x: Value, attrs: dict[str, Any]) -> tuple[Value, dict[str, Any]]:
+    """The input with explicit padding of its last spatial axis, and the attributes without that padding."""
+    low, high = (max(attrs[k][-1], 0) for k in ("low", "high"))
+    before, after = ((0,) * (x.ndim - 2) + (n, 0) for n in (low, high))
+    new = moved(b, x, lambda body, v: body.pad(v, body.constant(0, v.dtype), low=before, high=after), "pad")
+    left = dict(attrs)
+    for key, n in (("low", low), ("high", high)):
+        left[key] = (*attrs[key][:-1], attrs[key][-1] - n)
+        *outer, blank = attrs[f"blank_{key}"] or (0,) * len(attrs[key])
+        left[f"blank_{key}"] = (*outer, blank + n)
+    return new, left

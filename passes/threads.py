@@ -8,7 +8,8 @@ whole. Neither changes any result: kernels divide their outputs, never a sum.
 
 from __future__ import annotations
 
-from gluonjit.ir.buffers import is_view
+from gluonjit.ir.annotations import KERNEL, THREADS
+from gluonjit.ir.buffers import is_view, runs_kernel
 from gluonjit.ir.dims import Dim, hint
 from gluonjit.ir.graph import Builder, Graph, Op, Value, rewrite
 from gluonjit.ir.machine import Machine
@@ -29,8 +30,8 @@ def threads(graph: Graph, *, target: Machine, grain: int = 2000, share: int = 80
         if op.name == "prepare":
             region = threads(op.regions[0], target=target, grain=grain, share=share)
             return b.emit(op.name, operands, op.attrs, [region], op.loc, names)
-        if ".kernel" in op.attrs and op.attrs[".kernel"] != "view" and _shared(op, target, grain) == 0:
-            return b.emit(op.name, operands, {**op.attrs, ".threads": 1}, op.regions, op.loc, names)
+        if KERNEL.is_on(op) and runs_kernel(op) and _shared(op, target, grain) == 0:
+            return b.emit(op.name, operands, {**op.attrs, **THREADS(1)}, op.regions, op.loc, names)
         return None
 
     useful = int(sum(_shared(op, target, grain) for op in graph.ops) // share) if share else _MOST

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from gluonjit.ir.dims import Dim, Extent, Shape, at, least, names_of
+from gluonjit.ir.kernels.product_plans import Depthwise
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.tile_lengths import cut, tile_lengths
 
@@ -45,13 +46,6 @@ _USUAL = 8
 def usual(shape: Shape) -> tuple[int, ...]:
     """What decisions about speed assume for the size of an image."""
     return tuple(at(n, dict.fromkeys(names_of([n]), _USUAL)) for n in shape)
-
-
-class TileShape(NamedTuple):
-    rows: int
-    columns: int
-    block: int
-    """Row tiles per task."""
 
 
 def lanes(target: Machine, itemsize: int) -> int:
@@ -205,16 +199,6 @@ def tasks_block(tiles: int, tile_bytes: int, others: int, target: Machine) -> in
     return -(-tiles // -(-tiles // block))
 
 
-class DepthwiseTile(NamedTuple):
-    rows: int
-    """Rows of a tile whose taps are unrolled; 0: one row of pixels, and loops over the taps."""
-    pixels: int
-    block: int
-    """Row tiles per task."""
-    vectors: int
-    """Vectors of channels per task."""
-
-
 MAX_DEPTH = 4
 """The most input channels of a narrow group: each adds a multiply-add per unrolled tap."""
 _DEPTHWISE_TILE = 1.0
@@ -236,7 +220,7 @@ def depthwise_tile(
     depth: int,
     itemsize: int,
     target: Machine,
-) -> DepthwiseTile:
+) -> Depthwise:
     """The tile for a result of `out` = (rows, pixels, channels) from an image of `size` = (rows, pixels), with `taps`
     along both axes, `stride` along the rows, and `depth` input channels per group."""
     rows, pixels, channels = usual(out)
@@ -260,7 +244,7 @@ def depthwise_tile(
     vectors = -(-channels * itemsize // vector)
     row_bytes = ((height - 1) * stride + taps[0] if height else taps[0]) * in_pixels * vector
     parts = -(-vectors // max(1, min(vectors, target.l1 // 2 // row_bytes)))
-    return DepthwiseTile(height, width, min(-(-rows // max(height, 1)), 4), -(-vectors // parts))
+    return Depthwise(height, width, min(-(-rows // max(height, 1)), 4), -(-vectors // parts))
 
 
 class Line(NamedTuple):

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
+from gluonjit.ir.kernels.product_plans import Winograd
+from gluonjit.ir.kernels.winograd_memory import LINE, WinogradMemory
 from gluonjit.ir.machine import Machine
-from gluonjit.ir.winograd_tile import LINE, WinogradMemory, WinogradTile
 from gluonjit.passes import tiling
 
 _MEMORY, _L3 = 10.0, 25.0
@@ -54,7 +56,7 @@ class Problem(NamedTuple):
 
 
 @lru_cache(1024)
-def winograd_tile(problem: Problem, target: Machine) -> WinogradTile | None:
+def winograd_tile(problem: Problem, target: Machine) -> Winograd | None:
     """The best transform and tile; None if computing directly is expected to be as fast."""
     best, limit = None, _GAIN * direct_cycles(problem, target)
     for tile, cycles in winograd_tiles(problem, target):
@@ -63,21 +65,21 @@ def winograd_tile(problem: Problem, target: Machine) -> WinogradTile | None:
     return best
 
 
-def winograd_tiles(problem: Problem, target: Machine) -> Iterator[tuple[WinogradTile, float]]:
+def winograd_tiles(problem: Problem, target: Machine) -> Iterator[tuple[Winograd, float]]:
     """Each transform with its best tile, and the cycles that it is expected to take."""
     for outputs in _outputs(problem.taps):
         tile = _tile(problem, outputs, target)
         yield tile, winograd_cycles(problem, tile, target)
 
 
-def tiles_together(problem: Problem, tile: WinogradTile, target: Machine) -> int:
+def tiles_together(problem: Problem, tile: Winograd, target: Machine) -> int:
     """How many register tiles all threads should take at a time if the number of images is open: so many that what lies
     between the steps stays in the second-level caches of two cores, or is a third of the weights, which are read again
     each time; and all of the fewest images."""
     weights = _positions(problem, tile) * problem.depth * problem.filters * problem.itemsize
-    each = working_memory(problem, tile._replace(block=-1)).transformed
-    count = -(-tile_count(problem, tile[:2]) // tile.rows)
-    fewest = -(-tile_count(problem._replace(images=problem.least), tile[:2]) // tile.rows)
+    each = working_memory(problem, replace(tile, block=-1)).transformed
+    count = -(-tile_count(problem, tile.outputs) // tile.rows)
+    fewest = -(-tile_count(problem._replace(images=problem.least), tile.outputs) // tile.rows)
     return max(fewest, min(count, max(2 * target.l2, weights // 3) // each))
 
 
@@ -88,8 +90,8 @@ def _outputs(taps: tuple[int, int]) -> Iterator[tuple[int, int]]:
     return ((a, b) for a in each[0] for b in each[1] if (a, b) != (1, 1))
 
 
-def _tile(problem: Problem, outputs: tuple[int, int], target: Machine) -> WinogradTile:
-    def cycles(tile: WinogradTile) -> float:
+def _tile(problem: Problem, outputs: tuple[int, int], target: Machine) -> Winograd:
+    def cycles(tile: Winograd) -> float:
         products = _products(problem, tile, target)
         # With an odd number of register tiles, one of two threads waits.
         idle = -(-tiles // (2 * tile.rows)) * 2 * tile.rows / tiles - 1 if tile.block else 0.0
@@ -97,14 +99,14 @@ def _tile(problem: Problem, outputs: tuple[int, int], target: Machine) -> Winogr
 
     tiles = tile_count(problem, outputs)
     shape = (tiles, problem.filters, problem.depth, LINE, problem.itemsize, target)
-    choices = [WinogradTile(*outputs, *tiling.register_tile(*shape, _SHARED_ROWS), 0)]
+    choices = [Winograd(*outputs, *tiling.register_tile(*shape, _SHARED_ROWS), 0)]
     best, columns = tiling.register_tile(*shape)
     vectors = columns // tiling.lanes(target, problem.itemsize)
     fitting = {r for r in _BLOCK_ROWS if tiling.registers(r, vectors, target) <= target.num_vector_registers}
     fewest = tile_count(problem._replace(images=problem.least), outputs) if problem.least else tiles
     for rows in sorted({best, *fitting}, reverse=True):
         if -(-fewest // rows) >= _MIN_TILES_FOR_BLOCKS:
-            choices += (WinogradTile(*outputs, rows, columns, block) for block in _BLOCKS)
+            choices += (Winograd(*outputs, rows, columns, block) for block in _BLOCKS)
     return min(choices, key=cycles)
 
 
@@ -118,9 +120,9 @@ def direct_cycles(problem: Problem, target: Machine) -> float:
     return _with_weights(compute, terms * filters * item)
 
 
-def winograd_cycles(problem: Problem, tile: WinogradTile, target: Machine) -> float:
+def winograd_cycles(problem: Problem, tile: Winograd, target: Machine) -> float:
     """Estimated cycles of the Winograd convolution."""
-    positions, tiles, item = _positions(problem, tile), tile_count(problem, tile[:2]), problem.itemsize
+    positions, tiles, item = _positions(problem, tile), tile_count(problem, tile.outputs), problem.itemsize
     width = tiling.lanes(target, item)
     products = _products(problem, tile, target)
     vectors = -(-problem.depth // width) - (-problem.filters // width)
@@ -137,10 +139,10 @@ def _with_weights(compute: float, nbytes: float) -> float:
     return max(compute, fetch) + _EXPOSED * min(compute, fetch)
 
 
-def _traffic(problem: Problem, tile: WinogradTile, target: Machine) -> float:
+def _traffic(problem: Problem, tile: Winograd, target: Machine) -> float:
     """Cycles to move transformed tiles that do not fit into the second-level cache together with the pixels and weights
     in use, and to read the weights again for each block."""
-    tiles, item = tile_count(problem, tile[:2]), problem.itemsize
+    tiles, item = tile_count(problem, tile.outputs), problem.itemsize
     memory = working_memory(problem, tile)
     weights = _positions(problem, tile) * problem.depth * problem.filters * item
     whole, rest = divmod(tiles, tile.block * tile.rows or tiles)
@@ -155,21 +157,21 @@ def _traffic(problem: Problem, tile: WinogradTile, target: Machine) -> float:
     return cycles
 
 
-def _products(problem: Problem, tile: WinogradTile, target: Machine) -> float:
+def _products(problem: Problem, tile: Winograd, target: Machine) -> float:
     """Cycles of the multiply-adds."""
-    tiles, vectors = tile_count(problem, tile[:2]), tile.columns // tiling.lanes(target, problem.itemsize)
+    tiles, vectors = tile_count(problem, tile.outputs), tile.columns // tiling.lanes(target, problem.itemsize)
     each = tiling.product_cycles(tiles, problem.filters, problem.depth, tile.rows, vectors, problem.itemsize, target)
     return _positions(problem, tile) * each
 
 
-def working_memory(problem: Problem, tile: WinogradTile) -> WinogradMemory:
+def working_memory(problem: Problem, tile: Winograd) -> WinogradMemory:
     extents = (tile.height + problem.taps[0] - 1, tile.width + problem.taps[1] - 1)
-    tiles = tile_count(problem, tile[:2])
+    tiles = tile_count(problem, tile.outputs)
     return WinogradMemory.of(tile, extents, tiles, problem.depth, problem.filters, problem.itemsize)
 
 
-def _positions(problem: Problem, tile: WinogradTile) -> int:
-    return math.prod(m + r - 1 for m, r in zip(tile[:2], problem.taps))
+def _positions(problem: Problem, tile: Winograd) -> int:
+    return math.prod(m + r - 1 for m, r in zip(tile.outputs, problem.taps))
 
 
 def tile_count(problem: Problem, outputs: Sequence[int]) -> int:

@@ -17,9 +17,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from gluonjit.ir.annotations import KERNEL, STRIDES
 from gluonjit.ir.buffers import runs_kernel
 from gluonjit.ir.dims import Extent, hint
 from gluonjit.ir.graph import Builder, Graph, Op, Rewriter, Value, rewrite
+from gluonjit.ir.kernels.element_plans import Copy, View
 from gluonjit.ir.windows import (
     Strides,
     Window,
@@ -64,7 +66,7 @@ def views(graph: Graph, *, line: int = 64) -> Graph:
         strides = kernel_strides(op, places) if runs_kernel(op) else ()
         if not strides:
             return None
-        return b.emit(op.name, operands, {**op.attrs, ".strides": strides}, op.regions, op.loc)
+        return b.emit(op.name, operands, {**op.attrs, **STRIDES(strides)}, op.regions, op.loc)
 
     return rewrite(graph, told)
 
@@ -82,7 +84,8 @@ class _View:
 
 def _moves(op: Op) -> Op | None:
     """The concat, slice or transpose that is all that a kernel does."""
-    if op.name != "fused" or op.attrs.get(".kernel") != "loops" or len(op.regions[0].ops) != 1:
+    plan = KERNEL.of(op)
+    if op.name != "fused" or plan is None or not plan.by_element or len(op.regions[0].ops) != 1:
         return None
     (only,) = op.regions[0].ops
     moves = only.name in ("concat", "transpose")
@@ -209,7 +212,8 @@ def _run(v: Value, strides: Strides) -> int:
 
 def _harmless(op: Op, k: int, strides: Strides) -> bool:
     """Whether the pixels that a product reads together lie in different sets of the first cache, as they did before."""
-    if k != 0 or op.attrs.get(".kernel") not in ("matmul", "conv", "winograd"):
+    plan = KERNEL.of(op)
+    if k != 0 or plan is None or not plan.reads_lines:
         return True
     v = op.operands[0]
     apart, before = (hint(n) * v.dtype.itemsize for n in (strides[-2], v.shape[-1]))
@@ -231,10 +235,10 @@ class _WithViews(Rewriter):
         operands = [self.env[v] for v in plan.operands]
         for k in plan.copied:
             operands[k] = _copy(self.b, operands[k])
-        attrs = {**plan.primitive.attrs, ".kernel": "view", **({".into": True} if plan.into else {})}
+        attrs = {**plan.primitive.attrs, **KERNEL(View(into=plan.into))}
         return self.b.emit(plan.primitive.name, operands, attrs, (), op.loc, [op.result.name])
 
 
 def _copy(b: Builder, x: Value) -> Value:
     body = Builder("copy", b.level)
-    return b.emit("fused", [x], {".kernel": "copy"}, [body.build([body.input("x", x.type)])])[0]
+    return b.emit("fused", [x], KERNEL(Copy()), [body.build([body.input("x", x.type)])])[0]

@@ -24,6 +24,7 @@ from gluonjit.codegen.cpu_check import runs_on
 from gluonjit.codegen.host import CALLBACK
 from gluonjit.codegen.standalone import HEADER, Code, Model, Target, WeightsFile, driver, largest_size, public
 from gluonjit.codegen.target import host, named
+from gluonjit.ir.annotations import TRAINING
 from gluonjit.ir.batch_rows import independent_rows
 from gluonjit.ir.dims import aligned
 from gluonjit.ir.graph import Graph, Op
@@ -163,7 +164,7 @@ def _draws(op: Op, training: bool) -> bool:
     """Whether it draws random numbers: an operator may with other attributes, or while training."""
     if op.definition.pure or op.definition.level != "operator":
         return not op.definition.pure
-    mode = bool(op.attrs.get(".training", training))
+    mode = bool(op.attrs.get(TRAINING.name, training))
     made = op.definition.expansion([v.type for v in op.operands], op.attrs, mode)
     return any(_draws(o, mode) for o in made.ops)
 

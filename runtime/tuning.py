@@ -18,6 +18,7 @@ import numpy as np
 
 from gluonjit.codegen import llvm
 from gluonjit.codegen.program import lower_kernel
+from gluonjit.ir.annotations import KERNEL, SCRATCH, WORKSPACE
 from gluonjit.ir.graph import Graph, Op, Value, evaluate_op, subgraph
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.sizes import with_hints
@@ -116,7 +117,7 @@ def _alone(op: Op, fixed: set[Value]) -> Graph:
 def _kernel(graph: Graph) -> tuple[Op, list[np.ndarray]] | None:
     """The product's kernel in a graph of one op after `select`, and its operands; None if loops compute it."""
     env = {v: _arbitrary(v.type) for v in graph.inputs}
-    products = [op for op in graph.ops if op.attrs.get(".kernel") not in (None, "loops", "view", "copy")]
+    products = [op for op in graph.ops if (plan := KERNEL.of(op)) is not None and plan.is_product]
     for op in graph.ops:
         operands = [env[v] for v in op.operands]
         if products and op is products[-1]:
@@ -128,7 +129,7 @@ def _kernel(graph: Graph) -> tuple[Op, list[np.ndarray]] | None:
 def _timed(op: Op, operands: Sequence[np.ndarray], target: Machine) -> Call:
     """A call that runs a kernel on this thread alone."""
     module = llvm.Module(target)
-    lower_kernel("k", op, target, module)
+    lower_kernel("k", op, module)
     f = module.function("repeated", (("ptr", "table"), ("i64", "n")))
     with f.for_(0, "%n"):
         f.call("k", "void", ("ptr", "%table"), ("i64", 0), ("i64", 1))
@@ -138,7 +139,7 @@ def _timed(op: Op, operands: Sequence[np.ndarray], target: Machine) -> Call:
         buffers.append(aligned_array(x.shape, x.dtype))
         buffers[-1][...] = x
     buffers += [aligned_array(r.shape, r.dtype.numpy) for r in op.results]
-    memory = [op.attrs[name] for name in (".scratch", ".workspace") if op.attrs.get(name)]
+    memory = [n for n in (SCRATCH.of(op), WORKSPACE.of(op)) if isinstance(n, int) and n]
     buffers += [aligned_array((n,), np.dtype(np.uint8)) for n in (*memory, 8)]  # 8: a team of one, never read
     table = (ctypes.c_void_p * len(buffers))(*(b.ctypes.data for b in buffers))
     function: Any = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(loaded.address("repeated"))

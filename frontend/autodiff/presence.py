@@ -18,13 +18,13 @@ from operator import and_, or_
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from gluonjit.ir.annotations import DETACHED, GATE, TRAINING
 from gluonjit.ir.graph import Builder, Graph, Op, Value, copy_ops, reemit
 from gluonjit.ir.opdef import NO_GRADIENT, attr_key
 from gluonjit.ir.types import BOOL, F32, TensorType
 from gluonjit.operators.gradients import refused, zero
 from gluonjit.operators.registry import Operator
 from gluonjit.passes import run_passes
-from gluonjit.passes.differentiate_control import GATE
 
 _TOKEN = TensorType(F32)
 
@@ -37,7 +37,7 @@ def sources(
     masks = dict(zip(graph.inputs, given, strict=True))
     for op in graph.ops:
         operands = [masks[v] for v in op.operands]
-        if op.attrs.get(".detached"):
+        if DETACHED.of(op):
             found = [0] * len(op.results)
         elif op.name == "loop":
             found = _sources_of_loop(op, operands, certain, own)
@@ -120,7 +120,7 @@ def _layers(graph: Graph, training: bool | None = None) -> list[Op]:
     for op in graph.ops:
         if op.name in ("loop", "branch"):
             found += [layer for region in op.regions for layer in _layers(region, training)]
-        elif _ignores_cotangents(op, bool(op.attrs.get(".training", training))):
+        elif _ignores_cotangents(op, bool(op.attrs.get(TRAINING.name, training))):
             found.append(op)
     return found
 
@@ -131,7 +131,7 @@ def _late(graph: Graph, training: bool | None = None) -> list[Op]:
     found = []
     for op in graph.ops:
         found += [inner for region in op.regions for inner in _late(region, training)]
-        if getattr(op.definition, "late", None) is not None and op.attrs.get(".training", training):
+        if getattr(op.definition, "late", None) is not None and op.attrs.get(TRAINING.name, training):
             found.append(op)
     return found
 
@@ -244,10 +244,10 @@ class _Writer:
         inside = op.name in ("loop", "branch") and any(
             layer in self.layers for region in op.regions for layer in _layers(region)
         )
-        token = None if op.attrs.get(".detached") else self._total(given)
+        token = None if DETACHED.of(op) else self._total(given)
         if op in self.layers:
             number, token = self.layers[op], token or self._none()
-            if _ignores_cotangents(op, bool(op.attrs.get(".training", self.b.training))):
+            if _ignores_cotangents(op, bool(op.attrs.get(TRAINING.name, self.b.training))):
                 free = _free(op)
                 *gated, token = _gate(self.b, [operands[k] for k in free], token, op, number)
                 new = dict(zip(free, gated))
@@ -261,7 +261,7 @@ class _Writer:
             return self._loop(op, operands, given)
         if op.name == "branch":
             return self._branch(op, operands, given)
-        if GATE in op.attrs and op.name == "select" and token is not None:
+        if GATE.is_on(op) and op.name == "select" and token is not None:
             # What a gate lets through in a gradient, which is differentiated again, is visited where it does.
             open = self.b.cast(operands[0], dtype=F32)
             open = self.b.reduce(open, op="sum", axes=tuple(range(open.ndim))) if open.ndim else open
@@ -367,7 +367,7 @@ def _gate(b: Builder, values: Sequence[Value], token: Value, op: Op, number: int
     if stops and cotangents:
         open = rule.ne(visited, rule.constant(0, F32))
         cotangents = [_where(rule, open, g) for g in cotangents]
-    attrs = {"to": tuple(range(len(types))), GATE: number}
+    attrs = {"to": tuple(range(len(types))), **GATE(number)}
     regions = [forward.build(inputs), rule.build([*cotangents, visited])]
     *found, token = b.emit("with_gradient", [*(values[k] for k in places), token], attrs, regions, op.loc)
     results = list(values)
@@ -380,7 +380,7 @@ def _where(b: Builder, condition: Value, x: Value) -> Value:
     none = b.constant(0, x.dtype)
     if x.shape:
         condition, none = (b.broadcast(v, shape=x.shape) for v in (condition, none))
-    return b.emit("select", (condition, x, none), {GATE: 0})[0]
+    return b.emit("select", (condition, x, none), GATE(0))[0]
 
 
 def without_tokens(joint: Graph, tokens: Tokens, primals: int, heads: int, given: bool) -> Graph:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gluonjit.ir.annotations import STREAM, TRAINING
 from gluonjit.ir.graph import RNG_KEY, Builder, Graph, Loc, Value
 from gluonjit.ir.primitives.control_flow import INDEX
 from gluonjit.ir.types import BOOL, I64, TensorType
@@ -81,7 +82,7 @@ def _spread(locs: Sequence[int], values: Sequence[Any], count: int) -> list[Any]
 
 
 def _training(b: Builder, attrs: Attrs) -> bool:
-    return bool(attrs.get(".training", b.training))
+    return bool(attrs.get(TRAINING.name, b.training))
 
 
 def _require(holds: bool, what: str) -> None:
@@ -107,7 +108,7 @@ def _require_outputs(attrs: Attrs, graph: Any, states: int = 0) -> None:
 
 def _seed(b: Builder, attrs: Attrs) -> Value:
     """The key of the generator from which the subgraphs draw."""
-    b.stream = attrs[".stream"]
+    b.stream = attrs[STREAM.name]
     return b.concat(b.random_bits((1,), I64), b.constant([0], I64), axis=0)
 
 

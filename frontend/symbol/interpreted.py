@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from gluonjit.ir.annotations import STREAM, TRAINING
 from gluonjit.ir.graph import Graph, Op, Value
 from gluonjit.operators import registry
 from gluonjit.operators.registry import Operator
@@ -68,12 +69,12 @@ def computed(
     operator: Operator, op: Op, operands: Sequence[np.ndarray], key: np.ndarray | None, training: bool
 ) -> tuple[np.ndarray, ...]:
     """The results of one operator of a graph. `key` is the graph's, from which it draws its random numbers."""
-    streams = itertools.count(op.attrs.get(".stream", 0))
+    streams = itertools.count(STREAM.of(op))
 
     def next_key() -> np.ndarray:
         assert key is not None, "a graph with random operators has a key"
         return key + np.array((0, next(streams)), np.int64)
 
     with quiet():
-        eager = Eager(bool(op.attrs.get(".training", training)), next_key)
+        eager = Eager(bool(op.attrs.get(TRAINING.name, training)), next_key)
         return operator.expand_into(eager, operands, op.attrs)

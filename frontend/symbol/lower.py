@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from gluonjit.base import MXNetError
+from gluonjit.ir.annotations import DETACHED as DETACHED_OP
+from gluonjit.ir.annotations import STREAM, TRAINING
 from gluonjit.ir.dims import Undecided
 from gluonjit.ir.graph import RNG_KEY, Builder, Graph, Value
 from gluonjit.ir.types import I64, IRError, TensorType
@@ -81,11 +83,11 @@ def emit_nodes(
             continue
         attrs: dict[str, Any] = {**node.parsed, **sources.get(node, {})}
         if node in streams:
-            attrs[".stream"] = streams[node]
+            attrs |= STREAM(streams[node])
         if node in modes and modes[node] != b.training:
-            attrs[".training"] = modes[node]
+            attrs |= TRAINING(modes[node])
         if DETACHED in node.attrs:
-            attrs[".detached"] = True
+            attrs |= DETACHED_OP(True)
         operands = [env[e] for e in node.inputs]
         if (node, 0) in known and node not in sources and not isinstance(node.op, ControlFlow):
             values = [Value(node.name, known[node, 0])]

@@ -2,6 +2,8 @@
 
 from benchmarks.layers import describe, flop
 from gluonjit.codegen.target import named
+from gluonjit.ir.annotations import KERNEL
+from gluonjit.ir.kernels.product_plans import Product
 from gluonjit.passes import run_passes
 from support.convolutions import conv
 
@@ -9,7 +11,7 @@ from support.convolutions import conv
 def product(graph, winograd=True):
     graph = run_passes(graph, ["fuse", ("select", {"winograd": winograd})], target=named("x86-64-v4"))
     # Transforming the weights is a product, too, and comes first.
-    return [op for op in graph.ops if op.attrs.get(".kernel") in ("conv", "matmul", "winograd")][-1]
+    return [op for op in graph.ops if isinstance(KERNEL.of(op), Product)][-1]
 
 
 def test_taps_on_padding_do_not_count():
@@ -20,7 +22,7 @@ def test_taps_on_padding_do_not_count():
 
 def test_a_transform_has_its_own_multiplications():
     op = product(conv((40, 42), 64, 64, 3, low=1, high=1))
-    assert op.attrs[".tile"][:2] == (4, 4)
+    assert KERNEL.of(op).outputs == (4, 4)
     assert flop(op) == 2 * 10 * 11 * 36 * 64 * 64
 
 

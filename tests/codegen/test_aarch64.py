@@ -14,6 +14,7 @@ from gluonjit.ir.types import F32, TensorType
 from gluonjit.passes import run_passes
 from gluonjit.runtime.compiler import PIPELINE
 from support.convolutions import conv
+from support.selected import kernel_name
 
 TARGET = named("aarch64")
 
@@ -53,9 +54,9 @@ GRAPHS = {
 def test_fused_multiply_add(name):
     kind = name.partition(",")[0]
     graph = run_passes(GRAPHS[name], "fuse, select", target=TARGET)
-    (op,) = [op for op in graph.ops if op.attrs.get(".kernel") == kind and op.results[0] is graph.outputs[0]]
+    (op,) = [op for op in graph.ops if kernel_name(op) == kind and op.results[0] is graph.outputs[0]]
     module = llvm.Module(TARGET)
-    lower_kernel("k", op, TARGET, module)
+    lower_kernel("k", op, module)
     assembly = llvm.assembly(module.text(), TARGET)
     assert re.search(r"\bfmla\s+v\d+\.4s", assembly)
     # Nothing is done lane by lane, or by a function of a library.

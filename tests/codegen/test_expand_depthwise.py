@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from gluonjit.codegen.target import named
+from gluonjit.ir.annotations import KERNEL, SCRATCH, STRIDES
 from gluonjit.ir.dims import named as named_dim
-from gluonjit.ir.expand_tile import ExpandTile
 from gluonjit.ir.graph import Builder, evaluate, reemit
 from gluonjit.ir.sizes import with_sizes
 from gluonjit.ir.types import F32, F64, TensorType
@@ -15,7 +15,7 @@ from gluonjit.passes import run_passes
 from gluonjit.runtime.compiler import compile_graph
 from support.compare import close, difference
 from support.open_kernels import Selected
-from support.selected import TARGETS, run_kernel, run_selected, runnable
+from support.selected import TARGETS, kernel_name, run_kernel, run_selected, runnable
 
 MERGE = ("fuse-depthwise",)
 
@@ -63,7 +63,7 @@ def check(graph, target, nthreads=2):
 def merged(graph, target):
     """The kernel of both."""
     graph = run_passes(graph, ["fuse", "select", *MERGE], target=named(target))
-    (op,) = [op for op in graph.ops if op.attrs.get(".kernel") == "expand_depthwise"]
+    (op,) = [op for op in graph.ops if kernel_name(op) == "expand_depthwise"]
     return op
 
 
@@ -99,9 +99,9 @@ def test_bands(stride, band, height):
     op = merged(pair((11, 13), 6, 47, 3, low=1, high=1, stride=stride), "host")
     rng = np.random.default_rng(0)
     operands = [rng.standard_normal(v.shape).astype(np.float32) for v in op.operands]
-    tile = ExpandTile(*op.attrs[".tile"])
-    assert tile.band == -(-11 // stride)
-    other = replace(op, attrs={**op.attrs, ".tile": tile._replace(band=band, height=height)})
+    plan = KERNEL.of(op)
+    assert plan.band == -(-11 // stride)
+    other = replace(op, attrs={**op.attrs, **KERNEL(replace(plan, band=band, height=height))})
     (whole,), (parts,) = (run_kernel(o, operands, runnable("host"), 3) for o in (op, other))
     assert parts.tobytes() == whole.tobytes()
 
@@ -133,8 +133,8 @@ def test_every_number_of_threads_gives_the_same_bits():
 
 def test_rows_are_bands_where_they_would_not_stay_near():
     op = merged(pair((112, 112), 16, 96, 3, low=1, high=1, stride=2), "x86-64-v3")
-    assert ExpandTile(*op.attrs[".tile"]).band < 56
-    assert op.attrs[".scratch"] <= named("x86-64-v3").l2 // 2
+    assert KERNEL.of(op).band < 56
+    assert SCRATCH.of(op) <= named("x86-64-v3").l2 // 2
 
 
 def test_in_strides():
@@ -151,7 +151,7 @@ def test_in_strides():
         parts.append(env[inner.outputs[0]])
     graph = b.build([b.neg(b.concat(*parts, axis=3))], {"params": tuple(range(1, 1 + 2 * 4))})
     planned = run_passes(graph, "fuse, select, fuse-depthwise, hoist, views", target=named("x86-64-v3"))
-    strides = [o.attrs[".strides"] for o in planned.ops if o.attrs.get(".kernel") == "expand_depthwise"]
+    strides = [STRIDES.of(o) for o in planned.ops if kernel_name(o) == "expand_depthwise"]
     assert len(strides) == 2
     assert all(s[0] and s[-1] for s in strides), strides
     inputs = numbers(graph)

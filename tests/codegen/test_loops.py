@@ -17,10 +17,11 @@ from gluonjit.codegen.nest import extent, plan_nest
 from gluonjit.codegen.target import named
 from gluonjit.ir import opdef
 from gluonjit.ir.graph import Builder, Graph, evaluate
+from gluonjit.ir.kernels.element_plans import Loops
 from gluonjit.ir.types import BF16, BOOL, F16, F32, F64, I32, I64, U8, TensorType, broadcast_shapes, tensor, type_of
 from support.compare import assert_close
 from support.draw import DRAWERS, draw
-from support.kernels import body, run, runnable_targets, text, together
+from support.kernels import body, kernel, run, runnable_targets, text, together
 from support.programs import random_program
 
 WITH_ELEMENT = [n for n in DRAWERS if opdef.lookup(n).element is not None]
@@ -329,7 +330,7 @@ def test_operands_fetched_ahead(ahead):
     graph = body((lambda b, x: softmax(b, x, (1,))) if ahead == "rows" else pooled, f32(200, 130))
 
     def lower(name, target, module):
-        lower_loops(name, graph, {".ahead": ahead}, target, module)
+        lower_loops(name, kernel(graph, Loops(ahead=ahead)), module)
 
     module = llvm.Module(named("x86-64-v3"))
     lower("kernel", module.target, module)
@@ -764,7 +765,7 @@ def test_stores_past_the_caches(target, at_end):
         inputs = arrays(*types)
 
         def lower(name, target, module, graph=graph):
-            lower_loops(name, graph, {".streaming": True}, target, module)
+            lower_loops(name, kernel(graph, Loops(streaming=True)), module)
 
         wanted = evaluate(graph, inputs)[0]
         for nthreads in (1, 3):
@@ -776,7 +777,7 @@ def test_stores_past_the_caches(target, at_end):
 
 def _streamed(case, target):
     module = llvm.Module(target)
-    lower_loops("kernel", body(case[0], *case[1]), {".streaming": True}, target, module)
+    lower_loops("kernel", kernel(body(case[0], *case[1]), Loops(streaming=True)), module)
     return module.text()
 
 

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
+from gluonjit.ir.annotations import SCRATCH, WORKSPACE
 from gluonjit.ir.dims import named
 from gluonjit.ir.graph import evaluate
+from gluonjit.ir.kernels.product_plans import Winograd
 from gluonjit.ir.sizes import with_sizes
-from gluonjit.ir.winograd_tile import WinogradTile
 from gluonjit.passes import select_winograd
 from gluonjit.runtime import threads
 from gluonjit.runtime.compiler import compile_graph
@@ -116,14 +117,13 @@ WINOGRAD = {
 def test_winograd(name, monkeypatch):
     """Numbers of tiles that fill register tiles and blocks, and others."""
     size, channels, filters, tile = WINOGRAD[name]
-    monkeypatch.setattr(select_winograd, "winograd_tile", lambda problem, target: WinogradTile(*tile))
+    monkeypatch.setattr(select_winograd, "winograd_tile", lambda problem, target: Winograd(*tile))
     taps, low = ((1, 3), (0, 1)) if size[0] == 1 else (3, 1)
     graph = conv(size, channels, filters, taps, low=low, high=low, batch=N, epilogue="all")
     selected = Selected(graph, "winograd", runnable("host"))
-    attrs = selected.op.attrs
-    assert isinstance(attrs[".scratch"], int) and isinstance(attrs.get(".workspace", 0), int)
+    assert isinstance(SCRATCH.of(selected.op), int) and isinstance(WORKSPACE.of(selected.op), int)
     for n in (2, 3, 5, 16, 17):
-        selected.check({"n": n}, 1 if ".workspace" in attrs else 3)
+        selected.check({"n": n}, 1 if WORKSPACE.is_on(selected.op) else 3)
 
 
 SPATIAL_WINOGRAD = {
@@ -139,20 +139,19 @@ SPATIAL_WINOGRAD = {
 @pytest.mark.parametrize("name", SPATIAL_WINOGRAD)
 def test_winograd_of_images_of_open_size(name, monkeypatch):
     size, channels, filters, tile = SPATIAL_WINOGRAD[name]
-    monkeypatch.setattr(select_winograd, "winograd_tile", lambda problem, target: WinogradTile(*tile))
+    monkeypatch.setattr(select_winograd, "winograd_tile", lambda problem, target: Winograd(*tile))
     taps, low = ((1, 3), (0, 1)) if size[0] == 1 else (3, 1)
     graph = conv(size, channels, filters, taps, low=low, high=low, batch=2, epilogue="all")
     selected = Selected(graph, "winograd", runnable("host"))
-    attrs = selected.op.attrs
-    assert isinstance(attrs[".scratch"], int) and isinstance(attrs.get(".workspace", 0), int)
+    assert isinstance(SCRATCH.of(selected.op), int) and isinstance(WORKSPACE.of(selected.op), int)
     for h, w in ((2, 2), (3, 2), (2, 3), (4, 9), (5, 7)):
-        selected.check({"h": h, "w": w}, 1 if ".workspace" in attrs else 3)
+        selected.check({"h": h, "w": w}, 1 if WORKSPACE.is_on(selected.op) else 3)
 
 
 @pytest.mark.parametrize("block", [-2, 2])
 def test_every_number_of_threads_gives_the_same_bits(block, monkeypatch):
     """With threads that do run at the same time: they exchange blocks of tiles, and wait for each other."""
-    monkeypatch.setattr(select_winograd, "winograd_tile", lambda *_: WinogradTile(4, 4, 3, 32, max(block, 0)))
+    monkeypatch.setattr(select_winograd, "winograd_tile", lambda *_: Winograd(4, 4, 3, 32, max(block, 0)))
     monkeypatch.setattr(select_winograd, "tiles_together", lambda *_: -block)
     graph = conv((20, 21), 40, 72, 3, batch=N, low=1, high=1, epilogue="all")
     rng = np.random.default_rng(0)

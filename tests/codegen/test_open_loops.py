@@ -10,8 +10,10 @@ import pytest
 
 from gluonjit.codegen.loops import supported
 from gluonjit.codegen.sequential import lower_sequential
+from gluonjit.ir.annotations import KERNEL, STRIDES
 from gluonjit.ir.dims import named
 from gluonjit.ir.graph import Builder, Graph, evaluate
+from gluonjit.ir.kernels.element_plans import Loops
 from gluonjit.ir.sizes import dimensions, with_sizes
 from gluonjit.ir.text import print_graph
 from gluonjit.ir.types import BOOL, F16, F32, F64, I32, I64, U8, TensorType
@@ -190,8 +192,11 @@ def test_iota():
     check(lambda b, x: b.add(x, b.iota(shape=(N, L), axis=0, dtype=I64)), TensorType(I64, (N, L)))
 
 
-@pytest.mark.parametrize("attrs", [{".streaming": True}, {".ahead": "rows"}, {".ahead": "reads"}, {".rare": True}])
-def test_annotations(attrs):
+PLANS = [Loops(streaming=True), Loops(ahead="rows"), Loops(ahead="reads"), Loops(rare=True)]
+
+
+@pytest.mark.parametrize("attrs", [KERNEL(plan) for plan in PLANS], ids=map(str, PLANS))
+def test_plans(attrs):
     check(lambda b, x, y: b.concat(b.exp(x), y, axis=1), f32(N, L), f32(N, 64), attrs=attrs)
     check(lambda b, x: softmax(b, x, 1), f32(N, L), attrs=attrs)
 
@@ -200,7 +205,7 @@ def test_open_strides():
     """An operand and a result that are windows of buffers with wider rows."""
     graph = body(lambda b, x: b.mul(x, x), f32(N, L))
     wide = L + 3
-    run = opened(graph, attrs={".strides": ((wide, 1), (wide * 2, 1))}, buffers=[f32(N, wide), f32(N, wide * 2)])
+    run = opened(graph, attrs=STRIDES(((wide, 1), (wide * 2, 1))), buffers=[f32(N, wide), f32(N, wide * 2)])
     for s in ({"n": 2, "l": 2}, {"n": 5, "l": 33}, {"n": 17, "l": 64}):
         x = np.random.default_rng(0).normal(size=(s["n"], s["l"] + 3)).astype(np.float32)
         (y,) = run(s, [x])
@@ -228,7 +233,7 @@ def check_op(name, *types, tops=(100, 100, 100), **attrs):
     b = Builder("graph", "legal")
     graph = b.build(b.emit(name, [b.input(f"x{k}", t) for k, t in enumerate(types)], attrs))
     target = random.Random(print_graph(graph)).choice(runnable_targets())
-    run = opened(graph, target, lambda kernel, target, module: lower_sequential(kernel, graph.ops[0], target, module))
+    run = opened(graph, target, lambda kernel, target, module: lower_sequential(kernel, graph.ops[0], module))
     for k, n in enumerate(LENGTHS):
         s = {"n": n, "l": LENGTHS[(3 * k + 1) % len(LENGTHS)]}
         static = with_sizes(graph, s)

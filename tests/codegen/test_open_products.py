@@ -3,8 +3,10 @@
 import pytest
 
 from gluonjit.codegen.target import named
+from gluonjit.ir.annotations import KERNEL
 from gluonjit.ir.dims import named as dim
 from gluonjit.ir.graph import Builder
+from gluonjit.ir.kernels.product_plans import Matmul
 from gluonjit.ir.types import F32, F64, TensorType
 from gluonjit.passes.select_matmul import unpack
 from gluonjit.passes.tiling import register_tile
@@ -26,8 +28,7 @@ def dense(m, k, n, tile, target, epilogue=None, batch=(), **notes):
     y = b.dot_general(x, unpack(b, w, batch, k, n), contract=inner, batch=(axes, axes))
     if epilogue:
         y = epilogue(b, y)
-    attrs = {".kernel": "matmul", ".tile": tile, ".packed": 1, **notes}
-    return OpenKernel(b.build([y]), attrs, ("n", "l"), target)
+    return OpenKernel(b.build([y]), KERNEL(Matmul(*tile, packed=True, **notes)), ("n", "l"), target)
 
 
 def bias_residual_relu(b, y):
@@ -81,7 +82,7 @@ def product(batch, m, k, n, tile, target, epilogue=None, dtype=F32):
     z = b.dot_general(x, y, contract=((len(batch) + 1,), (len(batch),)), batch=(axes, axes))
     if epilogue:
         z = epilogue(b, z)
-    return OpenKernel(b.build([z]), {".kernel": "matmul", ".tile": tile}, ("n", "l"), target)
+    return OpenKernel(b.build([z]), KERNEL(Matmul(*tile)), ("n", "l"), target)
 
 
 LENGTHS = ((2, 2), (2, 3), (3, 5), (2, 7), (3, 8), (2, 13), (2, 16), (3, 17), (2, 31), (2, 33), (2, 64))
@@ -145,7 +146,7 @@ def test_panels_from_the_last_to_the_first():
     """If one tile has all rows, which sizes tell."""
     target = runnable("host")
     tile = (6, 2 * target.lanes(F32), 8)
-    kernel = dense(N, 19, 200, tile, target, **{".backwards": True})
+    kernel = dense(N, 19, 200, tile, target, reversed=True)
     for n in (2, 6, 7, 20):
         kernel.check({"n": n, "l": 2}, 3)
 

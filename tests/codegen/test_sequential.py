@@ -20,7 +20,7 @@ def check(name, inputs, attrs, target=None, nthreads=1, at_end=False):
     graph = b.build(b.emit(name, [b.input(f"x{k}", type_of(x)) for k, x in enumerate(inputs)], attrs))
 
     def lower(kernel, target, module):
-        lower_sequential(kernel, graph.ops[0], target, module)
+        lower_sequential(kernel, graph.ops[0], module)
 
     got = run(graph, inputs, target, nthreads, lower, at_end)
     for k, (a, b) in enumerate(zip(got, evaluate(graph, inputs)[0])):
@@ -83,4 +83,4 @@ def test_only_these():
     b = Builder("graph", "legal")
     graph = b.build(b.emit("exp", [b.input("x", TensorType(F32, (3,)))]))
     with pytest.raises(IRError, match="exp has no sequential kernel"):
-        lower_sequential("kernel", graph.ops[0], host(), Module(host()))
+        lower_sequential("kernel", graph.ops[0], Module(host()))

@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 
 from gluonjit.codegen.target import named
+from gluonjit.ir.annotations import STRIDES
 from gluonjit.ir.graph import Builder, evaluate
 from gluonjit.ir.types import F32, TensorType
 from gluonjit.passes import run_passes
 from gluonjit.runtime import threads
 from gluonjit.runtime.compiler import PIPELINE, compile_graph
 from support.compare import close, difference
-from support.selected import TARGETS, runnable
+from support.selected import TARGETS, kernel_name, runnable
 
 EVERYTHING = PIPELINE.replace("views", "views {line = 0}")
 """Rows of any length are written apart."""
@@ -127,10 +128,10 @@ def test_the_networks_are_about_windows():
     reads, writes = set(), set()
     for seed in range(30):
         for op in run_passes(Net(seed).graph(16), EVERYTHING, target=named("x86-64-v2")).ops:
-            strides = op.attrs.get(".strides", ())
+            strides = STRIDES.of(op)
             n = len(op.operands)
-            reads.update(op.attrs[".kernel"] for s in strides[:n] if s is not None)
-            writes.update(op.attrs[".kernel"] for s in strides[n:] if s is not None)
+            reads.update(kernel_name(op) for s in strides[:n] if s is not None)
+            writes.update(kernel_name(op) for s in strides[n:] if s is not None)
     assert reads >= {"loops", "copy", "conv", "matmul", "depthwise"}
     assert writes >= {"loops", "copy", "conv", "matmul", "depthwise"}
 

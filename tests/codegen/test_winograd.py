@@ -9,16 +9,17 @@ from gluonjit.codegen import llvm
 from gluonjit.codegen.linear_map import linear_map
 from gluonjit.codegen.tiles import Fetches, Tile
 from gluonjit.codegen.winograd_fetch import Pixels, Tiling, next_block
+from gluonjit.ir.annotations import STRIDES, WORKSPACE
 from gluonjit.ir.cook_toom import POINTS, transform
 from gluonjit.ir.graph import Builder, evaluate
+from gluonjit.ir.kernels.product_plans import Winograd
 from gluonjit.ir.types import F32, F64, TensorType
-from gluonjit.ir.winograd_tile import WinogradTile
 from gluonjit.passes import run_passes, select_winograd
 from gluonjit.runtime import threads
 from gluonjit.runtime.compiler import compile_graph
 from support.compare import difference
 from support.convolutions import conv
-from support.selected import TARGETS, run_selected, runnable
+from support.selected import TARGETS, kernel_name, run_selected, runnable
 
 WITHIN = 5e-6
 """Of max|y|. Rounding of the transforms grows with the product of the matrices' norms: about 30 times that of a sum for
@@ -30,7 +31,7 @@ def tiled(monkeypatch):
     """Has `select` use a tile whatever it is expected to cost."""
 
     def use(*tile):
-        monkeypatch.setattr(select_winograd, "winograd_tile", lambda problem, target: WinogradTile(*tile))
+        monkeypatch.setattr(select_winograd, "winograd_tile", lambda problem, target: Winograd(*tile))
 
     return use
 
@@ -49,7 +50,7 @@ def check(graph, exact, target, nthreads=3):
     inputs = inputs_of(graph)
     expected = evaluate(exact, [x.astype(np.float64) for x in inputs])[0][0].astype(np.float32)
     selected = run_passes(graph, "fuse, select", target=target)
-    together = any(".workspace" in op.attrs for op in selected.ops)
+    together = any(map(WORKSPACE.is_on, selected.ops))
     run = run_selected(graph, inputs, target, 1 if together else nthreads)
     assert "winograd" in run.kernels
     assert difference(run.outputs[0], expected) < WITHIN
@@ -141,7 +142,7 @@ def test_epilogue_that_costs_more_than_the_store(tiled):
 
 def kernels(graph, winograd=True):
     graph = run_passes(graph, ["fuse", ("select", {"winograd": winograd})], target=runnable("host"))
-    return {op.attrs.get(".kernel") for op in graph.ops}
+    return {kernel_name(op) for op in graph.ops}
 
 
 def test_weights_that_change_are_transformed_where_that_pays():
@@ -257,8 +258,8 @@ def test_windows_of_a_concat_are_read_and_written(block, tiled):
     graph = b.build([b.concat(*parts[1:], axis=1)], {"params": (1, 2, 3)})
     made = {}
     native = compile_graph(graph, after=lambda name, before, new, seconds: made.update({name: new}))
-    strided = [op for op in made["plan-memory"].ops if op.attrs.get(".kernel") == "winograd" and ".strides" in op.attrs]
-    assert any(op.attrs[".strides"][0] for op in strided), "none reads a window"
-    assert any(op.attrs[".strides"][-1] for op in strided), "none writes a window"
+    strided = [op for op in made["plan-memory"].ops if kernel_name(op) == "winograd" and STRIDES.is_on(op)]
+    assert any(STRIDES.of(op)[0] for op in strided), "none reads a window"
+    assert any(STRIDES.of(op)[-1] for op in strided), "none writes a window"
     inputs = inputs_of(graph)
     assert difference(native.run(inputs)[0][0], evaluate(graph, inputs)[0][0]) < 3 * WITHIN

@@ -11,6 +11,8 @@ import gluonjit as mx
 from gluonjit import nd, optimizer
 from gluonjit.base import CheckpointError, MXNetError
 from gluonjit.files import state_files
+from gluonjit.ir.annotations import KERNEL
+from gluonjit.ir.kernels.element_plans import Copy
 from gluonjit.operators import update_rules
 from gluonjit.optimizer import step as steps
 from support import optimizer_cases
@@ -114,7 +116,7 @@ def test_weights_and_states_are_written_in_place(kind, compiled):
     updater([0, 1, 2], grads, weights)
     assert all(w._array is x for w, x in zip(weights, arrays))
     planned = run_passes(compiled[0], PIPELINE, target=named("x86-64-v3"))
-    copies = [op for op in planned.ops if op.attrs.get(".kernel") == "copy"]
+    copies = [op for op in planned.ops if isinstance(KERNEL.of(op), Copy)]
     assert len(copies) == (6 if kind == "dcasgd" else 0)
 
 

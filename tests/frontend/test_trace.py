@@ -10,6 +10,8 @@ from gluonjit import gluon, nd
 from gluonjit.base import MXNetError, TraceError
 from gluonjit.codegen.target import host
 from gluonjit.gluon import nn
+from gluonjit.ir.annotations import KERNEL
+from gluonjit.ir.kernels.product_plans import Conv, Winograd
 from gluonjit.ir.text import parse_graph, print_graph
 from gluonjit.ir.types import tensor
 from gluonjit.ir.work import origin, origins
@@ -182,7 +184,7 @@ def test_every_value_and_kernel_of_a_compiled_net_names_a_layer():
     net(x)
     planned = run_passes(trace(net, [x]).graph([f32(1, 3, 32, 32)], False), PIPELINE, target=host())
     assert all(r.name for op in planned.ops for r in op.results)
-    convolutions = [op for op in planned.ops if "conv" in op.attrs.get(".kernel", "")]
+    convolutions = [op for op in planned.ops if isinstance(KERNEL.of(op), (Conv, Winograd))]
     assert convolutions
     for op in convolutions:
         assert origin(op).block.startswith("net/features/") and "conv" in origin(op).block

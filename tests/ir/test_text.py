@@ -23,8 +23,8 @@ from support.programs import random_program
 PLANNED = """\
 graph @net(%x: f32[2,3], %s: f32[3], %"a b": i64[]) level planned {arena = 128, training = False} {
   %0: f32[] = constant() {value = 0.5} loc("model.py":12, "net0_dense0")
-  %1: f32[2,3] @0 = broadcast(%0) {shape = (2, 3), .kernel = "loops"} loc("":0, "net0")
-  %y: f32[2,3] = fused(%x, %1) {.tile = (4, 8), .unroll = None} (@body(%a: f32[2,3], %b: f32[2,3]) level legal {
+  %1: f32[2,3] @0 = broadcast(%0) {shape = (2, 3), .kernel = loops} loc("":0, "net0")
+  %y: f32[2,3] = fused(%x, %1) {.pair = (4, 8), .unroll = None} (@body(%a: f32[2,3], %b: f32[2,3]) level legal {
     %0: f32[2,3] = mul(%a, %b) loc("model.py":13)
     return %0
   })
@@ -43,7 +43,7 @@ def test_everything_prints_as_it_was_read():
     assert [v.name for v in graph.inputs] == ["x", "s", "a b"]
     assert constant.loc == Loc("model.py", 12, "net0_dense0") and broadcast.loc == Loc("", 0, "net0")
     assert [r.offset for r in sort.results] == [64, 128] and broadcast.result.offset == 0
-    assert fused.attrs[".tile"] == (4, 8) and fused.attrs[".unroll"] is None
+    assert fused.attrs[".pair"] == (4, 8) and fused.attrs[".unroll"] is None
     assert fused.regions[0].level == "legal" and fused.regions[0].name == "body"
     assert graph.updates == ((graph.inputs[1], graph.inputs[1]),)
 

@@ -147,7 +147,7 @@ def test_regions():
 # Memory ---------------------------------------------------------------------------------------------------------------
 
 BODY = "(@body(%a: f32[16]) level legal { %b = neg(%a) return %b })"
-KERNEL = f'{{.kernel = "loops"}} {BODY}'
+KERNEL = f"{{.kernel = loops}} {BODY}"
 
 
 def planned(*lines, arena=256, returned="%z"):
@@ -163,8 +163,8 @@ def test_a_valid_plan():
             f"%b @64 = fused(%a) {KERNEL}",
             f"%d @0 = fused(%b) {KERNEL}",  # %a is dead
             f"%e @0 = fused(%d) {KERNEL}",  # in place
-            '%v = reshape(%e) {shape = (4, 4), .kernel = "view"}',
-            '%w = reshape(%v) {shape = (16,), .kernel = "view"}',
+            "%v = reshape(%e) {shape = (4, 4), .kernel = view}",
+            "%w = reshape(%v) {shape = (16,), .kernel = view}",
             f"%z = fused(%w) {KERNEL}",
         )
     )
@@ -192,7 +192,7 @@ def test_a_valid_plan():
             # A view keeps its buffer alive.
             [
                 f"%a @0 = fused(%x) {KERNEL}",
-                '%v = reshape(%a) {shape = (16,), .kernel = "view"}',
+                "%v = reshape(%a) {shape = (16,), .kernel = view}",
                 f"%b @64 = fused(%x) {KERNEL}",
                 f"%c @0 = fused(%b) {KERNEL}",
                 "%z = fused(%v, %c) (@body(%p: f32[16], %q: f32[16]) level legal { %r = add(%p, %q) return %r })",
@@ -203,26 +203,26 @@ def test_a_valid_plan():
             # The reverse reads elements that it has written over.
             [
                 f"%a @0 = fused(%x) {KERNEL}",
-                '%b @0 = fused(%a) {.kernel = "loops"} (@body(%p: f32[16]) level legal '
+                "%b @0 = fused(%a) {.kernel = loops} (@body(%p: f32[16]) level legal "
                 "{ %q = reverse(%p) {axes = (0,)} return %q })",
                 f"%z = fused(%b) {KERNEL}",
             ],
             "overlap %a at 0 to 64",
         ),
         (
-            [f"%a @0 = fused(%x) {KERNEL}", f'%z = fused(%a) {{.kernel = "loops", .workspace = 8}} {BODY}'],
+            [f"%a @0 = fused(%x) {KERNEL}", f"%z = fused(%a) {{.kernel = loops, .workspace = 8}} {BODY}"],
             "its workspace has no place in the arena",
         ),
         (
             [
                 f"%a @0 = fused(%x) {KERNEL}",
-                f'%z = fused(%a) {{.kernel = "loops", .workspace = 8, .workspace_offset = 0}} {BODY}',
+                f"%z = fused(%a) {{.kernel = loops, .workspace = 8, .workspace_offset = 0}} {BODY}",
             ],
             "overlap %a at 0 to 64",
         ),
         (["%z: f32[16] = constant() {value = 1}"], "no kernel writes result 0 of the graph into a buffer of its own"),
         (
-            [f"%y = fused(%x) {KERNEL}", '%z = reshape(%y) {shape = (16,), .kernel = "view"}'],
+            [f"%y = fused(%x) {KERNEL}", "%z = reshape(%y) {shape = (16,), .kernel = view}"],
             None,
         ),
     ],
@@ -237,9 +237,9 @@ def test_plans(lines, message):
 
 
 ROWS = "(@body(%p: f32[2,8]) level legal { %q = neg(%p) return %q })"
-HALF = f'{{.kernel = "loops", .strides = (None, (16, 1))}} {ROWS}'
-HALF_OF_HALF = f'{{.kernel = "loops", .strides = ((16, 1), (16, 1))}} {ROWS}'
-JOINED = '{axis = 1, .kernel = "view"}'
+HALF = f"{{.kernel = loops, .strides = (None, (16, 1))}} {ROWS}"
+HALF_OF_HALF = f"{{.kernel = loops, .strides = ((16, 1), (16, 1))}} {ROWS}"
+JOINED = "{axis = 1, .kernel = view}"
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ JOINED = '{axis = 1, .kernel = "view"}'
                 f"%a = fused(%x) {HALF}",
                 f"%b = fused(%x) {HALF}",
                 f"%c @0 = concat(%a, %b) {JOINED}",
-                '%z = cumsum(%c) {axis = 0, .kernel = "sequential"}',
+                "%z = cumsum(%c) {axis = 0, .kernel = sequential}",
             ],
             None,
         ),
@@ -267,16 +267,16 @@ JOINED = '{axis = 1, .kernel = "view"}'
             # The buffer lives from the first window that is written.
             [
                 f"%a = fused(%x) {HALF}",
-                f'%d @64 = fused(%x) {{.kernel = "loops"}} {ROWS}',
-                f'%b = fused(%d) {{.kernel = "loops", .strides = (None, (16, 1))}} {ROWS}',
+                f"%d @64 = fused(%x) {{.kernel = loops}} {ROWS}",
+                f"%b = fused(%d) {{.kernel = loops, .strides = (None, (16, 1))}} {ROWS}",
                 f"%c @0 = concat(%a, %b) {JOINED}",
-                '%z = cumsum(%c) {axis = 0, .kernel = "sequential"}',
+                "%z = cumsum(%c) {axis = 0, .kernel = sequential}",
             ],
             "bytes 64 to 128 overlap %c at 0 to 128",
         ),
         (
             [
-                '%a = cumsum(%x) {axis = 0, .kernel = "sequential", .strides = (None, (16, 1))}',
+                "%a = cumsum(%x) {axis = 0, .kernel = sequential, .strides = (None, (16, 1))}",
                 f"%b = fused(%x) {HALF}",
                 f"%z = concat(%a, %b) {JOINED}",
             ],

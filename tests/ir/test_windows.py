@@ -55,10 +55,10 @@ def graph(*lines, returned="%c", inputs="%x: f32[2,3], %y: f32[2,4]"):
     return parse_graph(f"graph @g({inputs}) level fused {{\n{body}\nreturn {returned}\n}}")
 
 
-KERNEL = '{.kernel = "loops"} (@body(%x: f32[2,3]) { %y = neg(%x) return %y })'
+KERNEL = "{.kernel = loops} (@body(%x: f32[2,3]) { %y = neg(%x) return %y })"
 A = f"%a = fused(%x) {KERNEL}"
 B = f"%b = fused(%x) {KERNEL}"
-VIEW = '.kernel = "view"'
+VIEW = ".kernel = view"
 
 
 def where(g):
@@ -85,7 +85,7 @@ def test_chains_reshapes_and_slices():
         B,
         f"%c = concat(%a, %b) {{axis = 1, {VIEW}}}",
         f"%r = reshape(%c) {{shape = (2, 2, 3), {VIEW}}}",
-        '%d = fused(%r) {.kernel = "loops"} (@body(%x: f32[2,2,3]) { %y = neg(%x) return %y })',
+        "%d = fused(%r) {.kernel = loops} (@body(%x: f32[2,2,3]) { %y = neg(%x) return %y })",
         f"%e = concat(%d, %r) {{axis = 1, {VIEW}}}",
         f"%s = slice(%e) {{start = (1, 1, 0), size = (1, 2, 3), {VIEW}}}",
         f"%t = reshape(%s) {{shape = (6,), {VIEW}}}",

@@ -44,14 +44,14 @@ def test_an_open_batch_goes_in_blocks_if_its_fewest_images_do():
         assert (tile.block > 0) == blocks
         count = tiles_together(some, tile, WIDE)
         weights = 36 * 4 * some.depth * some.filters
-        together = working_memory(some, tile._replace(block=-count))
+        together = working_memory(some, replace(tile, block=-count))
         assert blocks or (1 < count and together.transformed <= max(2 * WIDE.l2, weights // 3))
 
 
 def test_weights_decide_on_the_size_of_tiles():
     """36 / 9 times the filters' bytes are worth it for many pixels, not for few."""
-    assert winograd_tile(problem(1, 56, 64, 64), WIDE)[:2] == (4, 4)
-    assert winograd_tile(problem(1, 7, 512, 512), WIDE)[:2] == (2, 2)
+    assert winograd_tile(problem(1, 56, 64, 64), WIDE).outputs == (4, 4)
+    assert winograd_tile(problem(1, 7, 512, 512), WIDE).outputs == (2, 2)
 
 
 def test_two_threads_share_the_register_tiles_evenly():

@@ -6,6 +6,7 @@ import pytest
 import gluonjit as mx
 from gluonjit.codegen.target import host
 from gluonjit.gluon import nn
+from gluonjit.ir.annotations import KERNEL
 from gluonjit.ir.dims import HINT, named
 from gluonjit.ir.graph import Builder, evaluate
 from gluonjit.ir.structure import op_key
@@ -16,6 +17,7 @@ from gluonjit.runtime import tuning
 from gluonjit.runtime.compiler import compile_graph
 from support.compare import close
 from support.convolutions import conv
+from support.selected import kernel_name
 
 CONV = conv((28, 28), 32, 32, 3, low=1, high=1)
 
@@ -58,22 +60,22 @@ def variants(graph, winograd=True):
 
 def test_without_a_clear_winner_the_estimate_stays(clock):
     assert variants(CONV) == {}
-    assert {op.attrs[".kernel"] for op in clock.asked} == {"winograd", "conv"}
+    assert {kernel_name(op) for op in clock.asked} == {"winograd", "conv"}
     assert len({op_key(op) for op in clock.asked}) == len(clock.asked) > 2
 
 
 def test_the_faster_kernel_is_taken(clock):
-    clock.says = lambda op: 0.5 if op.attrs[".kernel"] == "conv" and op.attrs[".tile"][0] <= 6 else 1.0
+    clock.says = lambda op: 0.5 if kernel_name(op) == "conv" and KERNEL.of(op).pixels <= 6 else 1.0
     fused = run_passes(CONV, "fuse", target=host())
     (op,) = (op for op in fused.ops if has_variants(op))
     found = variants(CONV)
     assert set(found) == {op_key(op)} and not found[op_key(op)].winograd
     selected = run_passes(fused, [("select", {"variants": found})], target=host())
-    assert [o.attrs[".tile"][0] <= 6 for o in selected.ops if o.attrs.get(".kernel") == "conv"] == [True]
+    assert [KERNEL.of(o).pixels <= 6 for o in selected.ops if kernel_name(o) == "conv"] == [True]
 
 
 def test_open_dimensions_are_measured_as_if_they_were_hints(clock):
-    clock.says = lambda op: 0.5 if op.attrs[".tile"][0] <= 4 else 1.0
+    clock.says = lambda op: 0.5 if KERNEL.of(op).rows <= 4 else 1.0
     fused = run_passes(product(named("n"), 64, 64), "fuse", target=host())
     (op,) = fused.ops
     found = tuning.measured_variants(fused, host(), True)
@@ -87,7 +89,7 @@ def test_open_dimensions_are_measured_as_if_they_were_hints(clock):
 
 def test_without_winograd_it_is_not_measured(clock):
     variants(CONV, winograd=False)
-    assert {op.attrs[".kernel"] for op in clock.asked} == {"conv"}
+    assert {kernel_name(op) for op in clock.asked} == {"conv"}
 
 
 def test_equal_products_are_measured_once(clock):

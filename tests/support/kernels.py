@@ -13,11 +13,14 @@ from typing import Any
 import numpy as np
 
 from gluonjit.codegen import llvm
-from gluonjit.codegen.loops import lower_loops, scratch
+from gluonjit.codegen.loops import keeping_rows, lower_loops, scratch
 from gluonjit.codegen.target import host, named
 from gluonjit.ir import sort_words
+from gluonjit.ir.annotations import KERNEL
 from gluonjit.ir.dims import Extent, at, names_of
-from gluonjit.ir.graph import Builder, Graph, Value
+from gluonjit.ir.graph import Builder, Graph, Op, Value
+from gluonjit.ir.kernels import Plan
+from gluonjit.ir.kernels.element_plans import Loops
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.sizes import sized
 from gluonjit.ir.types import TensorType
@@ -39,11 +42,19 @@ def body(make: Callable[..., Any], *types: TensorType) -> Graph:
     return b.build([made] if isinstance(made, Value) else list(made))
 
 
+_LOOPS = Loops()
+
+
+def kernel(body: Graph, plan: Plan = _LOOPS, attrs: Mapping[str, Any] = MappingProxyType({})) -> Op:
+    """The op of a kernel with this body."""
+    return Op("fused", body.inputs, {**KERNEL(plan), **attrs}, body.outputs, (body,))
+
+
 def text(graph: Graph, target: Machine | None = None) -> str:
     """The LLVM IR of the loops for a body."""
     target = target or host()
     module = llvm.Module(target)
-    lower_loops("kernel", graph, {}, target, module)
+    lower_loops("kernel", kernel(graph), module)
     return module.text()
 
 
@@ -62,8 +73,9 @@ def opened(
     types = buffers or [v.type for v in (*graph.inputs, *graph.outputs)]
     memory: Extent = 0
     if lower is None:
-        memory = scratch(graph, attrs, module)
-        lower_loops("kernel", graph, {**attrs, ".scratch": memory}, target, module)
+        op = kernel(graph, attrs=attrs)
+        memory = scratch(op, module)
+        lower_loops("kernel", keeping_rows(op, memory) if memory != 0 else op, module)
     else:
         lower("kernel", target, module)
         memory = sort_memory(graph)
@@ -144,7 +156,7 @@ def together(graphs: Sequence[Graph], target: Machine) -> list[Callable[..., lis
     """`run(inputs, nthreads, at_end)` of each body. A module of them all costs little more than one of each."""
     module = llvm.Module(target)
     for k, graph in enumerate(graphs):
-        lower_loops(f"kernel{k}", graph, {}, target, module)
+        lower_loops(f"kernel{k}", kernel(graph), module)
     loaded = llvm.load(llvm.compile_module(module.text(), target))
     return [functools.partial(_outputs, loaded, f"kernel{k}", graph) for k, graph in enumerate(graphs)]
 

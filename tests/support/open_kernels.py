@@ -10,13 +10,14 @@ import numpy as np
 
 from gluonjit.codegen import llvm
 from gluonjit.codegen.program import lower_kernel
+from gluonjit.ir.annotations import KERNEL, SCRATCH, WORKSPACE
 from gluonjit.ir.dims import at
 from gluonjit.ir.graph import Builder, Graph, evaluate, evaluate_op
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.sizes import dimensions, with_sizes
 from gluonjit.passes import run_passes
 from support.compare import difference
-from support.selected import Guarded
+from support.selected import Guarded, kernel_name
 
 
 class OpenKernel:
@@ -37,7 +38,7 @@ class OpenKernel:
         graph = b.build(b.emit("fused", inputs, self.attrs, [body]))
         (self.op,) = graph.ops
         self.module = llvm.Module(target, self.dims)
-        lower_kernel("k", self.op, target, self.module)
+        lower_kernel("k", self.op, self.module)
         self.loaded = llvm.load(llvm.compile_module(self.module.text(), target))
         kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
         self.entry = kernel(self.loaded.address("k"))
@@ -52,14 +53,14 @@ class OpenKernel:
         """The result. Nothing but the result may be written, and all of it must be."""
         result = with_sizes(self.body, sizes).outputs[0].type
         blank = np.full((*result.shape, result.dtype.itemsize), 0xFF, np.uint8).view(result.dtype.numpy)[..., 0]
-        arrays = [Guarded(x, k == self.attrs.get(".packed")) for k, x in enumerate(inputs)]
+        arrays = [Guarded(x, k == KERNEL.of(self.op).packed_operand()) for k, x in enumerate(inputs)]
         outputs = [Guarded(blank, False)]
         memory = [
-            Guarded(np.full(at(self.attrs[name], sizes), 0xFF, np.uint8), True)
-            for name in (".scratch", ".workspace")
-            if self.attrs.get(name)
+            Guarded(np.full(at(n, sizes), 0xFF, np.uint8), True)
+            for n in (SCRATCH.of(self.op), WORKSPACE.of(self.op))
+            if n
         ]
-        if self.attrs.get(".workspace"):
+        if WORKSPACE.of(self.op):
             assert nthreads == 1, "threads that meet have to run at the same time"
             memory.append(Guarded(np.zeros(8, np.uint8), True))  # the team, which is not used with one thread
         buffers = (*arrays, *outputs, *memory)
@@ -91,7 +92,7 @@ class Selected:
 
     def __init__(self, graph: Graph, kernel: str, target: Machine, after: Sequence[str] = (), **options: Any) -> None:
         self.graph = run_passes(graph, ["fuse", ("select", options), *after], target=target)
-        (self.op,) = (op for op in self.graph.ops if op.attrs.get(".kernel") == kernel)
+        (self.op,) = (op for op in self.graph.ops if kernel_name(op) == kernel)
         self.kernel = OpenKernel(self.op.regions[0], self.op.attrs, dimensions(graph), target)
 
     def check(self, sizes: Mapping[str, int], nthreads: int = 1) -> None:

@@ -11,6 +11,7 @@ import pytest
 from gluonjit.codegen import llvm
 from gluonjit.codegen.program import lower_kernel
 from gluonjit.codegen.target import host, named
+from gluonjit.ir.annotations import KERNEL, SCRATCH, WORKSPACE
 from gluonjit.ir.graph import Graph, Op, evaluate_op
 from gluonjit.ir.machine import Machine
 from gluonjit.passes import run_passes
@@ -19,6 +20,12 @@ TARGETS = ["host", "x86-64-v3", "x86-64-v2"]
 NATIVE = ("matmul", "conv", "depthwise", "expand_depthwise", "winograd", "planar", "weight_gradient")
 _GUARD = 192
 """Bytes on either side of a buffer that must stay as they are."""
+
+
+def kernel_name(op: Op) -> str:
+    """The name of the kernel that was chosen for the op; '' if none was."""
+    plan = KERNEL.of(op)
+    return plan.kernel if plan is not None else ""
 
 
 def runnable(name: str) -> Machine:
@@ -51,16 +58,16 @@ class Guarded:
 def run_kernel(op: Op, operands: Sequence[np.ndarray], target: Machine, nthreads: int) -> list[np.ndarray]:
     """The results of one op's kernel. Nothing but the results may be written, and all of them must be."""
     module = llvm.Module(target)
-    lower_kernel("k", op, target, module)
+    lower_kernel("k", op, module)
     loaded = llvm.load(llvm.compile_module(module.text(), target))
     # NaN in every float type: it reveals elements that are not written, and padding that is read.
     blank = [np.full(r.shape, 0xFF, np.uint8).repeat(r.dtype.itemsize, -1).view(r.dtype.numpy) for r in op.results]
     # Arrays of users are aligned to their elements; what the program packed itself is aligned as the arena is.
-    inputs = [Guarded(x, k == op.attrs.get(".packed")) for k, x in enumerate(operands)]
+    inputs = [Guarded(x, k == KERNEL.of(op).packed_operand()) for k, x in enumerate(operands)]
     outputs = [Guarded(x, False) for x in blank]
-    sizes = [op.attrs[name] for name in (".scratch", ".workspace") if op.attrs.get(name)]
+    sizes = [n for n in (SCRATCH.of(op), WORKSPACE.of(op)) if n]
     memory = [Guarded(np.full(n, 0xFF, np.uint8), True) for n in sizes]
-    if op.attrs.get(".workspace"):
+    if WORKSPACE.of(op):
         assert nthreads == 1, "threads that meet have to run at the same time"
         memory.append(Guarded(np.zeros(8, np.uint8), True))  # the team, which is not used with one thread
     loaded.call("k", [b.view for b in (*inputs, *outputs, *memory)], nthreads)
@@ -95,7 +102,7 @@ def run_selected(
     env = dict(zip(graph.inputs, inputs))
     for op in graph.ops:
         operands = [np.asarray(env[v], order="C") for v in op.operands]
-        kernel = op.attrs.get(".kernel", op.name)
+        kernel = kernel_name(op) or op.name
         native = kernel in NATIVE
         if kernel not in ("view", "constant"):
             run.kernels.append(kernel)

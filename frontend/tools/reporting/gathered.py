@@ -26,7 +26,7 @@ from gluonjit.ir.sizes import with_hints
 from gluonjit.ir.text import print_graph
 from gluonjit.passes import report as reports
 from gluonjit.passes import run_passes
-from gluonjit.passes.alternatives import alternatives
+from gluonjit.passes.choices import choice
 from gluonjit.passes.manager import After
 from gluonjit.passes.remarks import Remark
 from gluonjit.profiling.measured import Profile, Program
@@ -178,7 +178,7 @@ def _add_code(
     called = re.findall(r"call void @(k\d+_[\w.]+)\(", ir.get("main", ""))
     for place, (k, op, hinted) in enumerate(zip(outer, filter(runs_kernel, planned.ops), sized, strict=True)):
         alone = replace(planned, inputs=tuple(dict.fromkeys(op.operands)), ops=(op,), outputs=op.results, updates=())
-        kernels[k]["alternatives"] = [list(a) for a in alternatives(hinted, target)]
+        kernels[k]["alternatives"] = [list(a) for a in choice(hinted).alternatives(hinted, target)]
         kernels[k]["op"] = _cut(_lines(replace(alone, attrs={})), LINES)
         if len(called) == len(outer) and called[place] in ir:
             name = prefix + called[place]

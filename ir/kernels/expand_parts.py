@@ -1,21 +1,8 @@
-"""What the kernel `expand_depthwise` is annotated with, and the two parts of its body."""
+"""The two parts of the body of the kernel `expand_depthwise`."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from gluonjit.ir.graph import Graph, Op, Value, subgraph
-
-
-class ExpandTile(NamedTuple):
-    rows: int
-    columns: int
-    """Of a register tile of the product: pixels by channels. A task computes so many channels, too."""
-    band: int
-    """Rows of the convolution's result per task."""
-    height: int
-    pixels: int
-    """Rows and pixels of a register tile of the convolution."""
 
 
 def halves(body: Graph) -> tuple[Graph, Graph]:

@@ -1,4 +1,4 @@
-"""What the kernel `winograd` is annotated with, and the memory that it works in.
+"""The memory that the kernel `winograd` works in.
 
 The result is cut into tiles of `height` × `width` pixels. Each needs a window of the input, which is transformed into
 as many values per channel as it has pixels, its *positions*; so are the filters. For each position, a matrix product
@@ -10,22 +10,11 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+from gluonjit.ir.kernels.product_plans import Winograd
+
 LINE = 64
 """Bytes of a cache line."""
 _PAGE = 4096
-
-
-class WinogradTile(NamedTuple):
-    height: int
-    width: int
-    """Pixels of the result that one tile is."""
-    rows: int
-    columns: int
-    """Of a register tile of the products: tiles by channels."""
-    block: int
-    """Register tiles, along the tiles, that one thread transforms, multiplies and transforms back at a time. 0: all
-    threads do the three steps together, for all tiles, and meet in between. -k: together, for k register tiles at a
-    time, so that memory for an open number of tiles is not open."""
 
 
 class Transformed(NamedTuple):
@@ -62,7 +51,7 @@ class WinogradMemory(NamedTuple):
 
     @staticmethod
     def of(
-        tile: WinogradTile, extents: tuple[int, int], tiles: Any, depth: int, filters: int, itemsize: int
+        tile: Winograd, extents: tuple[int, int], tiles: Any, depth: int, filters: int, itemsize: int
     ) -> WinogradMemory:
         """For `tiles` windows of `extents` pixels and `depth` channels. (Their number may be open if the tile has a
         block.)"""

@@ -1,0 +1,43 @@
+"""Plans of what is computed element by element, and of what is not computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from gluonjit.ir.kernels.kernel_plan import Plan
+
+
+@dataclass(frozen=True)
+class Loops(Plan, kernel="loops"):
+    """Everything that is computed element by element, with the sums and maxima in it."""
+
+    streaming: Annotated[bool, "results bypass the caches"] = False
+    ahead: Annotated[
+        Literal["rows", "reads"] | None, "what is prefetched: `rows` that are reduced, or what is read (`reads`)"
+    ] = None
+    rare: Annotated[bool, "it should be short rather than fast"] = False
+    keeps_rows: Annotated[bool, "rows of open lengths stay in scratch memory"] = False
+
+    shares = "ranges of the outer loops"
+    strides = "any"
+    by_element = True
+    may_overwrite = True
+
+
+@dataclass(frozen=True)
+class Copy(Plan, kernel="copy"):
+    """A value that must also lie elsewhere."""
+
+    shares = "ranges of the outer loops"
+    strides = "any"
+    by_element = True
+
+
+@dataclass(frozen=True)
+class View(Plan, kernel="view"):
+    """Nothing is computed: reshapes, slices, transposes and concats that only say where values lie."""
+
+    into: Annotated[bool, "a transpose that the kernel of its operand writes, rather than one that is read"] = False
+
+    computes = False

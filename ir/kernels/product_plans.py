@@ -1,0 +1,161 @@
+"""Plans of matrix products and convolutions (`docs/kernels.md`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated
+
+from gluonjit.ir.dims import hint
+from gluonjit.ir.kernels.kernel_plan import Plan
+
+if TYPE_CHECKING:
+    from gluonjit.ir.graph import Op, Value
+
+
+class Product(Plan):
+    """Reads pixels (or rows) of the first operand by weights, the second one."""
+
+    strides = "all but weights, if the last axis has no gaps"
+    is_product = True
+
+    def takes_strides(self, op: Op, k: int, strides: Sequence[int]) -> bool:
+        """The last axis must be contiguous, and weights without gaps."""
+        v = (*op.operands, *op.results)[k]
+        return not self.is_weights(k) and (v.shape[-1:] == (1,) or strides[-1:] == (1,))
+
+    def is_weights(self, k: int) -> bool:
+        """Whether operand k holds weights, of which it knows no other strides."""
+        return k == 1
+
+
+@dataclass(frozen=True)
+class Matmul(Product, kernel="matmul"):
+    """Matrix products, 1×1 convolutions without stride or padding, windows that cover the input."""
+
+    rows: Annotated[int, "of a register tile"]
+    columns: Annotated[int, "of a register tile, and of a panel of packed weights"]
+    block: Annotated[int, "register tiles, one below the other, that are computed before the next panel is read"]
+    packed: Annotated[bool, "the second operand is cut into panels of columns"] = False
+    halved: Annotated[bool, "two rows share the register of the last columns, which panels hold twice"] = False
+    reversed: Annotated[bool, "panels are read from the last to the first, if one tile has all rows"] = False
+
+    shares = "register tiles: by blocks of rows, then panels"
+    reads_lines = True
+
+    def packed_operand(self) -> int | None:
+        return 1 if self.packed else None
+
+    def is_weights(self, k: int) -> bool:
+        return k == 1 and self.packed
+
+    def weights_read_once(self, op: Op) -> Value | None:
+        *batch, rows, _ = op.results[0].shape
+        return op.operands[1] if self.packed and not batch and hint(rows) <= self.rows else None
+
+    def backwards(self) -> Matmul:
+        return replace(self, reversed=True)
+
+
+@dataclass(frozen=True)
+class Conv(Product, kernel="conv"):
+    """Direct convolution of any size, stride, dilation, padding and number of groups."""
+
+    pixels: Annotated[int, "of a register tile, side by side"]
+    columns: Annotated[int, "channels of a register tile, and of a panel of packed weights"]
+    block: Annotated[int, "rows of pixels per task; with one spatial axis, register tiles"]
+
+    shares = "blocks of rows by panels of channels"
+    reads_lines = True
+
+    def packed_operand(self) -> int | None:
+        return 1
+
+
+@dataclass(frozen=True)
+class Winograd(Product, kernel="winograd"):
+    """Convolution by small windows with stride 1, by fewer multiplications.
+
+    `block`: so many register tiles, along the tiles, one thread transforms, multiplies and transforms back at a time.
+    0: all threads do the three steps together, for all tiles, and meet in between. -k: together, for k register tiles
+    at a time, so that memory for an open number of tiles is not open.
+    """
+
+    height: Annotated[int, "rows of pixels of the result that one tile is"]
+    width: Annotated[int, "pixels of such a row"]
+    rows: Annotated[int, "of a register tile of the products: tiles"]
+    columns: Annotated[int, "of a register tile of the products: channels"]
+    block: Annotated[int, "register tiles that a thread takes through all steps, or 0 or less (`Winograd`)"]
+
+    shares = "blocks of tiles, or each of the three steps"
+    reads_lines = True
+    restores_weights = True
+
+    @property
+    def outputs(self) -> tuple[int, int]:
+        """Rows and pixels of a tile of the result."""
+        return self.height, self.width
+
+    def packed_operand(self) -> int | None:
+        return 1
+
+
+@dataclass(frozen=True)
+class Depthwise(Product, kernel="depthwise"):
+    """Convolution whose groups are narrower than a vector."""
+
+    rows: Annotated[int, "of a tile whose taps are unrolled; 0: one row of pixels, and loops over the taps"]
+    pixels: Annotated[int, "of a tile, side by side"]
+    block: Annotated[int, "row tiles per task"]
+    vectors: Annotated[int, "of channels per task"]
+
+    shares = "blocks of rows by some vectors of channels"
+    why = "no sums over many channels, so lanes are channels"
+
+
+@dataclass(frozen=True)
+class ExpandDepthwise(Product, kernel="expand_depthwise"):
+    """A matrix product and the depthwise convolution that is its only reader."""
+
+    rows: Annotated[int, "pixels of a register tile of the product"]
+    columns: Annotated[int, "channels of it; a task computes so many, too"]
+    band: Annotated[int, "rows of the convolution's result per task"]
+    height: Annotated[int, "rows of a register tile of the convolution"]
+    pixels: Annotated[int, "of a register tile of the convolution, side by side"]
+    packed: Annotated[bool, "the product's weights are cut into panels of columns"] = False
+    halved: Annotated[bool, "two rows of the product share the register of the last columns"] = False
+
+    shares = "bands of rows by panels of channels"
+    strides = "the input and the result, if the last axis has no gaps"
+    why = "a panel of the product stays near until it is convolved"
+
+    def packed_operand(self) -> int | None:
+        return 1 if self.packed else None
+
+    def takes_strides(self, op: Op, k: int, strides: Sequence[int]) -> bool:
+        return k in (0, len(op.operands)) and strides[-1:] == (1,)
+
+
+@dataclass(frozen=True)
+class Planar(Plan, kernel="planar"):
+    """Convolution of one channel by fewer filters than half of a vector's lanes."""
+
+    rows: Annotated[int, "of a tile"]
+    piece: Annotated[int, "lanes of what is left of a row beside whole vectors, or 0"]
+    block: Annotated[int, "tiles per task"]
+
+    shares = "blocks of rows"
+    why = "filters fill less than half of a vector, so lanes are pixels"
+    is_product = True
+
+
+@dataclass(frozen=True)
+class WeightGradient(Plan, kernel="weight_gradient"):
+    """Gradients of convolution weights: sums over the pixels of a batch."""
+
+    rows: Annotated[int, "of a register tile: channels of the input"]
+    columns: Annotated[int, "of a register tile: channels of the cotangent"]
+    block: Annotated[int, "rows of pixels that all tiles take their sums over before the next ones"]
+
+    shares = "register tiles"
+    is_product = True
