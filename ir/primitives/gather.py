@@ -127,7 +127,7 @@ def _eval_scatter_add(x: np.ndarray, idx: np.ndarray, u: np.ndarray) -> np.ndarr
 
 
 _LONG = 1024
-"""In lines of so many elements, the first few are found by their values rather than by words."""
+"""In lines of so many elements, the first few are chosen by the last of them rather than sorted with the others."""
 
 
 def _infer_sort(x: TensorType, axis: Any, descending: Any, count: Any, order: Any) -> Any:
@@ -153,9 +153,7 @@ def _eval_sort(x: np.ndarray, axis: int, descending: bool, count: int, order: bo
         found = _first_values(lines, descending, count or n)
         if found is not None:
             return np.ascontiguousarray(found if last else np.moveaxis(found, -1, axis))
-    places = _few_first(lines, descending, count) if 0 < count < n and n >= _LONG else None
-    if places is None:
-        places = _first_in_order(_sort_keys(lines, descending), count or n)
+    places = (_chosen_first if 0 < count < n and n >= _LONG else _sorted_first)(lines, descending, count or n)
     results = [np.ascontiguousarray(y if last else np.moveaxis(y, -1, axis)) for y in (_at(lines, places), places)]
     return tuple(results) if order else results[0]
 
@@ -173,7 +171,7 @@ def _first_values(lines: np.ndarray, descending: bool, count: int) -> np.ndarray
         return None
     if lines.dtype.kind == "f":
         bits = lines.view(f"i{lines.dtype.itemsize}")
-        if (bits == np.iinfo(bits.dtype).min).any():
+        if bits.min() == np.iinfo(bits.dtype).min:  # -0
             return None
     n = lines.shape[-1]
     if count < n:
@@ -189,20 +187,23 @@ def _first_values(lines: np.ndarray, descending: bool, count: int) -> np.ndarray
     return lines[..., ::-1] if descending else lines
 
 
-def _few_first(lines: np.ndarray, descending: bool, count: int) -> np.ndarray | None:
-    """The places of the first `count` of many, found by their values; None if NaNs or ties make that unclear."""
-    if lines.dtype.kind == "V":
-        return None
+def _chosen_first(lines: np.ndarray, descending: bool, count: int) -> np.ndarray:
+    """The places of the first `count` of many: of those up to the last one, the leftmost if they are too many."""
     n = lines.shape[-1]
-    first = n - count if descending else count - 1
-    if lines.dtype.kind == "f" and np.isnan(lines.max()):
-        return None
-    border = np.partition(lines, first, axis=-1)[..., first : first + 1]
-    places = np.flatnonzero(lines >= border if descending else lines <= border)
+    if lines.dtype.kind == "V" or (lines.dtype.kind == "f" and np.isnan(lines.max())):
+        lines, descending = _sort_keys(lines, descending), False
+    last = n - count if descending else count - 1
+    border = np.partition(lines, last, axis=-1)[..., last : last + 1]
+    chosen = lines >= border if descending else lines <= border
+    places = np.flatnonzero(chosen)
     if places.size != border.size * count:
-        return None
+        tied = np.count_nonzero(chosen, axis=-1) > count
+        same = lines[tied] == border[tied]
+        missing = count - np.count_nonzero(chosen[tied] & ~same, axis=-1)
+        chosen[tied] &= ~same | (np.cumsum(same, axis=-1) <= missing[..., None])
+        places = np.flatnonzero(chosen)
     places = (places % n).reshape(*lines.shape[:-1], count)
-    return _at(places, np.argsort(_sort_keys(_at(lines, places), descending), axis=-1, kind="stable"))
+    return _at(places, _sorted_first(_at(lines, places), descending, count))
 
 
 def _sort_keys(x: np.ndarray, descending: bool) -> np.ndarray:
@@ -214,46 +215,58 @@ def _sort_keys(x: np.ndarray, descending: bool) -> np.ndarray:
     below = keys >> keys.dtype.type(bits - 1)
     below &= np.iinfo(keys.dtype).max
     keys ^= below
-    unordered = np.isnan(x)
-    if unordered.any():
-        keys[unordered] = np.iinfo(keys.dtype).max
+    if x.dtype.kind == "V" or np.isnan(x.max()):
+        keys[np.isnan(x)] = np.iinfo(keys.dtype).max
     return np.invert(keys, out=keys) if descending else keys
 
 
-def _first_in_order(keys: np.ndarray, count: int) -> np.ndarray:
-    """The places along the last axis of the first `count` keys; equal ones keep their order.
+def _sorted_first(lines: np.ndarray, descending: bool, count: int) -> np.ndarray:
+    """The places along the last axis of the first `count` elements; equal ones keep their order.
 
     A key and its place in one integer are never equal, so NumPy's fastest sort will do: it is several times as fast as
-    a stable one.
+    a stable one. Of keys of 64 bits, there is room for those that differ, or for most of them.
     """
+    keys = _sort_keys(lines, descending)
     n = keys.shape[-1]
     place = max(n - 1, 0).bit_length()
-    if keys.dtype.itemsize * 8 + place > 63:
-        return _first_of_wide(keys, count)
-    words = keys.astype(np.int64)
-    words <<= place
+    mask = (1 << place) - 1
+    fits = keys.dtype.itemsize * 8 + place <= 63
+    if fits:
+        words = keys.astype(np.int64)
+        words <<= place
+    else:
+        least = int(keys.min())
+        up = 64 - max(1, (int(keys.max()) - least).bit_length())
+        # From the least to the greatest integer, modulo 2**64.
+        zero = (least + (1 << (63 - up)) + (1 << 63)) % (1 << 64) - (1 << 63)
+        words = np.subtract(keys, np.int64(zero), dtype=np.int64)
+        words <<= up
+        fits = up >= place
+        if not fits:
+            words &= ~mask
     words |= np.arange(n)
-    if count < n:
+    if fits and count < n:
         words = np.partition(words, count, axis=-1)[..., :count]
     words.sort(axis=-1)
-    words &= (1 << place) - 1
-    return words
+    if not fits:
+        _order_alike(words, place, keys)
+    words &= mask
+    return words[..., :count]
 
 
-def _first_of_wide(keys: np.ndarray, count: int) -> np.ndarray:
-    n = keys.shape[-1]
-    if not 0 < count < n or not keys.size:
-        order = np.argsort(keys, axis=-1)
-        ordered = _at(keys, order)
-        if (ordered[..., 1:] == ordered[..., :-1]).any():
-            order = np.argsort(keys, axis=-1, kind="stable")
-        return order.astype(np.int64, copy=False)[..., :count]
-    last = np.partition(keys, count - 1, axis=-1)[..., count - 1 : count]
-    less, same = keys < last, keys == last
-    missing = count - less.sum(-1, keepdims=True)
-    chosen = less | same & (np.cumsum(same, axis=-1) <= missing)
-    places = np.nonzero(chosen)[-1].reshape(*keys.shape[:-1], count)
-    return _at(places, np.argsort(_at(keys, places), axis=-1, kind="stable"))
+def _order_alike(words: np.ndarray, place: int, keys: np.ndarray) -> None:
+    """Sorts, by their keys, neighbours among sorted words that differ in the place alone, which is so many bits."""
+    alike = np.zeros(words.shape, np.bool_)
+    np.equal((words[..., 1:] ^ words[..., :-1]) >> place, 0, out=alike[..., 1:])
+    if alike.any():
+        inside = alike.copy()
+        inside[..., :-1] |= alike[..., 1:]
+        at = np.flatnonzero(inside)
+        runs = np.cumsum(~alike.reshape(-1)[at])
+        ordered = _at(keys, words & ((1 << place) - 1)).reshape(-1)[at]
+        if ((runs[1:] == runs[:-1]) & (ordered[1:] < ordered[:-1])).any():
+            found = words.reshape(-1)
+            found[at] = found[at[np.lexsort((ordered, runs))]]
 
 
 # gradients ------------------------------------------------------------------------------------------------------------
