@@ -16,7 +16,7 @@ from gluonjit.codegen.sorting_network import ROWS, Network
 
 PADDING = ROWS + 1
 """Vectors behind the items that are read and written."""
-_MERGED = 4096
+_MERGED = 2048
 """Bytes of items up to which merging is faster than quicksort."""
 _SAMPLES = 9
 _STACK = 64
@@ -47,8 +47,8 @@ def _function(f: Function, item: str, lanes: int) -> str:
 class Quicksort:
     """Writes the function: a loop over pieces, the next one on top of a stack.
 
-    A piece is its begin, its end, a bound below which it has no element, and how often it may still be divided: where
-    pivots were bad so often, it is merged instead.
+    A piece is its begin, its end, two integers between which its elements are, and how often it may still be divided:
+    where pivots were bad so often, it is merged instead. A piece of elements that must be equal is sorted.
     """
 
     def __init__(self, f: Function, item: str, lanes: int) -> None:
@@ -56,23 +56,26 @@ class Quicksort:
         self.bits = int(item[1:])
         self.network = Network(f, item, lanes)
         self.vector = self.network.vector
-        self.stack = f.alloca("[4 x i64]", _STACK)
+        self.stack = f.alloca("[5 x i64]", _STACK)
 
     def write(self) -> None:
         f = self.f
-        self._push(0, 0, "%n", -(1 << (self.bits - 1)), self.limit())
+        most = (1 << (self.bits - 1)) - 1
+        self._push(0, 0, "%n", ~most, most, self.limit())
         with f.repeat([("i64", "1")]) as loop:
             top = f.sub(loop.carried[0], 1)
-            begin, end, low, divisions = (f.load("i64", self._field(top, k), 8) for k in range(4))
-            size = f.sub(end, begin)
+            begin, end, low, high, divisions = (f.load("i64", self._field(top, k), 8) for k in range(5))
+            equal = f.op(f"icmp eq i64 {low}, {high}")
+            size = f.op(f"select i1 {equal}, i64 1, i64 {f.sub(end, begin)}")
 
             def sorted() -> str:
-                self._sort(begin, size)
+                with f.if_(f.op(f"icmp sgt i64 {size}, 1")):
+                    self._sort(begin, size)
                 return top
 
             last = f.op(f"icmp sle i64 {size}, {ROWS * self.lanes}")
             last = f.op(f"or i1 {last}, {f.op(f'icmp eq i64 {divisions}, 0')}")
-            top = f.either(last, "i64", sorted, lambda: self._divide(top, begin, end, low, divisions))
+            top = f.either(last, "i64", sorted, lambda: self._divide(top, begin, end, low, high, divisions))
             loop.next(top)
             loop.again = f.op(f"icmp sgt i64 {top}, 0")
 
@@ -84,7 +87,7 @@ class Quicksort:
         return f.op(f"select i1 {short}, i64 0, i64 {f.sub(128, f.mul(zeros, 2))}")
 
     def _field(self, piece: Any, k: int) -> str:
-        return self.f.gep("i64", self.stack, self.f.add(self.f.mul(piece, 4), k))
+        return self.f.gep("i64", self.stack, self.f.add(self.f.mul(piece, 5), k))
 
     def _push(self, top: Any, *fields: Any) -> None:
         for k, value in enumerate(fields):
@@ -103,23 +106,19 @@ class Quicksort:
             with f.if_(f.op(f"icmp ne ptr {sorted}, {items}")), f.for_(0, total, self.lanes) as loop:
                 network.store(network.load(sorted, loop.index), items, loop.index)
 
-    def _divide(self, top: str, begin: str, end: str, low: str, divisions: str) -> str:
+    def _divide(self, top: str, begin: str, end: str, low: str, high: str, divisions: str) -> str:
         """Pushes both parts of a piece; the top of the stack."""
         f = self.f
         pivot = self._pivot(begin, f.sub(end, begin))
-        # If the pivot is the least element, those that are equal to it are divided from the others: they are sorted.
-        # If it is the greatest integer, too, there are no others.
+        # Nothing is below the least integer that there may be: what is equal to it is divided from what is greater.
         least = f.op(f"icmp eq i64 {pivot}, {low}")
-        greatest = f.op(f"icmp eq i64 {pivot}, {(1 << (self.bits - 1)) - 1}")
-        done = f.op(f"and i1 {least}, {greatest}")
-        bound = f.add(pivot, f.op(f"zext i1 {f.op(f'xor i1 {least}, {done}')} to i64"))
-        middle = f.op(f"select i1 {done}, i64 {end}, i64 {f.min(self._partition(begin, end, bound), end)}")
-        left_end = f.op(f"select i1 {least}, i64 {begin}, i64 {middle}")
-        longer = f.op(f"icmp sgt i64 {f.sub(end, middle)}, {f.sub(left_end, begin)}")
+        bound = f.add(pivot, f.op(f"zext i1 {least} to i64"))
+        middle = f.min(self._partition(begin, end, bound), end)
+        longer = f.op(f"icmp sgt i64 {f.sub(end, middle)}, {f.sub(middle, begin)}")
         longer = f.op(f"zext i1 {longer} to i64")
         divisions = f.sub(divisions, 1)
-        self._push(f.add(top, longer), begin, left_end, low, divisions)
-        self._push(f.sub(f.add(top, 1), longer), middle, end, bound, divisions)
+        self._push(f.add(top, longer), begin, middle, low, f.sub(bound, 1), divisions)
+        self._push(f.sub(f.add(top, 1), longer), middle, end, bound, high, divisions)
         return f.add(top, 2)
 
     def _pivot(self, begin: str, size: str) -> str:
