@@ -249,10 +249,29 @@ def _described(name: str, t: TensorType) -> dict[str, Any]:
 
 
 def check_folder(folder: Path, name: str) -> None:
-    """IRError if main.c and check.bin there belong to a library of another name."""
+    """IRError if a file there that a library of this name may have is of another one, or not of this command."""
     main = folder / "main.c"
     if main.is_file() and f'"{name}.h"' not in main.read_text(encoding="utf-8", errors="replace"):
         raise IRError(f"{folder} has the main.c of another library, which would be replaced: -o names another folder")
+    for path in _files(folder, name):
+        if path.exists() and not _is_ours(path, name):
+            raise IRError(f"{path} is no file of `gluonjit build`, and would be replaced: -o names another folder")
+
+
+def _files(folder: Path, name: str) -> list[Path]:
+    """All files that a library of this name may have."""
+    own = [f"lib{name}.a", f"lib{name}.so", f"{name}.h", f"{name}.hpp", f"{name}.weights", f"{name}.pc"]
+    own += [f"{name}Config.cmake", "main.c", "check.bin", "libmxnet.so", *predict_api.NAMES]
+    return [folder / file for file in own]
+
+
+def _is_ours(path: Path, name: str) -> bool:
+    """Whether `write` has made it: libraries, weights and the header say so, and other texts are beside that header."""
+    if not path.is_file():
+        return False
+    says = path.suffix in (".a", ".so", ".weights")
+    sign = path if says else path.with_name(f"{name}.h")
+    return sign.is_file() and b"gluonjit" in sign.read_bytes()
 
 
 def write(
@@ -267,11 +286,16 @@ def write(
     repeats. `shared`: makes the shared library, too, which takes a C compiler. `files`: the contents of graph and
     parameters that it was made of: makes MXNet's interface for prediction, too.
 
-    All of them replace older ones when all are there: they fit together."""
+    All of them replace older ones when all are there: they fit together. What an older library of the name had besides
+    is removed."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".gluonjit-", dir=folder) as beside:
         made = _made(library, Path(beside), arguments, results, shared, files)
-        return [path.replace(folder / path.name) for path in made]
+        older = [path for path in _files(folder, library.model.name) if _is_ours(path, library.model.name)]
+        written = [path.replace(folder / path.name) for path in made]
+        for path in set(older) - set(written):
+            path.unlink()
+        return written
 
 
 def _made(

@@ -20,7 +20,7 @@ from gluonjit.context import Context
 from gluonjit.ir.graph import Loc
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.types import TensorType
-from gluonjit.language.source import user_loc
+from gluonjit.language.source import shown, user_loc
 from gluonjit.runtime import forks
 
 KEPT = 1024
@@ -114,7 +114,7 @@ class Event:
         took = f" in {_duration(self.seconds)}" if self.seconds else ""
         took += ", from the object cache" if self.cached else ""
         of = f" for {self.signature}" if self.signature else ""
-        at = f"  at {self.line}" if str(self.line) else ""
+        at = f"  at {shown(self.line)}" if str(self.line) else ""
         return f"{self.what}{of}{took}: {self.why}{at}"
 
 

@@ -77,9 +77,26 @@ def read(
                 return parse(file.read(), name, dense_limit, keep_sparse)
             mapped = origin.map_file(file)
     except OSError as e:
-        raise MXNetError(f"cannot read {name}: {e.strerror or e}") from e
+        raise MXNetError(f"cannot read {name}: {e.strerror or e}{_others(name, e)}") from e
     # Not closed here: the map is freed with the last array that views it, which a traceback may keep alive.
     return _Reader(memoryview(mapped), name, dense_limit, copy, keep_sparse).file()
+
+
+def _others(name: str, error: OSError) -> str:
+    """For an error about a file that is not there: those beside it with the same ending."""
+    folder, file = os.path.split(os.fsdecode(name))
+    ending = os.path.splitext(file)[1]
+    if not isinstance(error, FileNotFoundError) or not ending:
+        return ""
+    try:
+        there = sorted(other for other in os.listdir(folder or ".") if other.endswith(ending))
+    except OSError:
+        return ""
+    alike = [other for other in there if other.rpartition("-")[0] == file.rpartition("-")[0] != ""] or there
+    if not alike:
+        return f"; {folder or 'the current folder'} has no file *{ending}"
+    more = f" and {len(alike) - 5} more" if len(alike) > 5 else ""
+    return f"; {folder or 'the current folder'} has {', '.join(alike[:5])}{more}"
 
 
 def parse(data: Any, name: str, dense_limit: int | None = None, keep_sparse: bool = False) -> Arrays:

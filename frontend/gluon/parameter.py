@@ -339,7 +339,8 @@ class Parameter(Releasable):
         return RuntimeError(
             f"Parameter '{self.name}' has not been initialized. Note that you should initialize parameters and create "
             "Trainer with Block.collect_params() instead of Block.params because the later does not include Parameters "
-            "of nested child Blocks. net.initialize() does so for all of a net"
+            "of nested child Blocks. net.initialize() does so for all of a net; net.load_parameters(file), or the "
+            "third argument of SymbolBlock.imports, reads values from a file"
         )
 
     def _on(self, ctx: context.Context | None) -> ndarray.NDArray:

@@ -7,6 +7,7 @@ import linecache
 import sys
 from collections.abc import Mapping
 from types import FrameType, MappingProxyType
+from typing import Any
 
 from gluonjit.ir.graph import Loc
 
@@ -56,12 +57,39 @@ def user_loc(block: str = "", known: Mapping[int, FrameType | None] = MappingPro
     return Loc(frame.f_code.co_filename, frame.f_lineno, block) if frame else Loc(block=block)
 
 
-def quote(loc: Loc | None) -> str:
-    """The end of an error message, as far as known: `\\n  at file:line (block)\\n    source text`."""
+def layer_loc() -> Loc | None:
+    """Where the layer that runs was made, if another block of this package calls it, as a Sequential does: then the
+    user's line, which calls that, does not tell which layer it is."""
+    frame: FrameType | None = sys._getframe(1)
+    layers: list[Any] = []
+    until = user_frame()
+    while frame is not None and frame is not until:
+        block = frame.f_locals.get("self")
+        if getattr(block, "_made_at", None) is not None and not any(block is other for other in layers):
+            layers.append(block)
+        frame = frame.f_back
+    if len(layers) < 2:
+        return None
+    file, line = layers[0]._made_at
+    return Loc(file, line, layers[0].name)
+
+
+def quote(loc: Loc | None, at: str = "at") -> str:
+    """The end of an error message, as far as known: `\\n  at file:line (block)\\n    source text`; `at` may be another
+    word."""
     if loc is None or not str(loc):
         return ""
     text = linecache.getline(loc.file, loc.line).strip() if loc.file else ""
-    return f"\n  at {loc}" + (f"\n    {text}" if text else "")
+    return f"\n  {at} {shown(loc)}" + (f"\n    {text}" if text else "")
+
+
+def shown(loc: Loc) -> str:
+    """A place for users: in IPython, whose cells are files of names that say nothing, `In [3], line 2`."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)() if loc.file else None
+    cells = getattr(getattr(shell, "compile", None), "_filename_map", {})
+    if loc.file not in cells:
+        return str(loc)
+    return f"In [{cells[loc.file]}], line {loc.line}" + (f" ({loc.block})" if loc.block else "")
 
 
 def stacklevel() -> int:

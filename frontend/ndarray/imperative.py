@@ -19,7 +19,7 @@ from gluonjit.ir.types import IRError, type_of
 from gluonjit.language import late, rng
 from gluonjit.language.modes import modes
 from gluonjit.language.running import running
-from gluonjit.language.source import quote, user_loc
+from gluonjit.language.source import layer_loc, quote, user_loc
 from gluonjit.ndarray import sparse_operators
 from gluonjit.ndarray.ndarray import EAGER, NDArray
 from gluonjit.ndarray.variable import tracked
@@ -231,7 +231,8 @@ def _located(op: Operator, arrays: Sequence[np.ndarray], error: Exception) -> Ex
     if error.__class__ not in (OperatorError, MXNetError, IRError) or str(error).startswith("Error in operator "):
         return error
     signature = ", ".join(str(type_of(x)) for x in arrays)
-    return OperatorError(f"Error in operator {op.name}({signature}): {error}{quote(user_loc())}")
+    layer = quote(layer_loc(), "in the layer made at")
+    return OperatorError(f"Error in operator {op.name}({signature}): {error}{quote(user_loc())}{layer}")
 
 
 def _own(result: Any, others: list[np.ndarray]) -> np.ndarray:

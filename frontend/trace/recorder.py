@@ -354,7 +354,14 @@ class Recorder:
         self.nodes.append(node)
         if modes.training != self.training:  # `with autograd.train_mode():` around this operator
             self.modes[node] = modes.training
-        self._table.add(node)
+        try:
+            self._table.add(node)
+        except (RuntimeError, ValueError) as e:
+            place = self._places[-1]
+            if node.loc is not None and place.user is not None and (node.loc.file, node.loc.line) == place.line:
+                caller = Loc(place.user.f_code.co_filename, place.user.f_lineno)
+                e.args = (f"{e}{quote(caller, 'called at')}", *e.args[1:])
+            raise
 
     def graft(self, graph: Symbol, inputs: Mapping[str, Any]) -> list[TracedSymbol]:
         """Copies the nodes of a finished graph into the trace, with `inputs` for its variables; returns the outputs.

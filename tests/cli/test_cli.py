@@ -182,6 +182,15 @@ def test_run_compares_with_the_reference(run, tmp_path):
         assert float(out.rsplit(" ", 1)[1]) <= 1e-5
 
 
+def test_run_describes_large_results(run, tmp_path):
+    (tmp_path / "iota.ir").write_text(
+        "graph @f() { %0 = iota() {shape = (2, 5, 10), axis = 2, dtype = f32} return %0 }"
+    )
+    _, out, err = run("run", "iota.ir")
+    said = ["output 0: f32[2,5,10], from 0 to 9, mean 4.5", "first elements: 0. 1. 2. 3. 4. 5. ..."]
+    assert out.splitlines()[:2] == said, err
+
+
 def test_bench_times_both_modes(run):
     status, out, err = run("bench", "model.py:net", "--input", "2x5", "--rounds", "3", "--seconds", "0.001")
     assert status == 0, err
@@ -431,6 +440,7 @@ def test_the_inputs_of_a_graph(run, tmp_path):
             "dump: error: unrecognized arguments: --staeg=llvm; did you mean '--stage'",
         ),
         (("ops", "--mising"), "did you mean '--missing'?"),
+        (("--verion",), "gluonjit: error: unrecognized arguments: --verion; did you mean '--version'?"),
         (("run", "model.py:net", "net.params", "more"), "unrecognized arguments: more\n"),
         (("bench", "model.py:net", "--input", "2x5", "--rounds", "0"), "'0': give a number that is at least 1"),
         (("bench", "model.py:net", "--input", "2x5", "--seconds", "nan"), "'nan': give a number that is at least 0"),

@@ -42,6 +42,12 @@ def one_array(tmp_path):
     nd.load(str(tmp_path / "x.params"))
 
 
+def no_file(tmp_path):
+    for file in ("net-0007.params", "other.params", "net-symbol.json"):
+        (tmp_path / file).write_text(fully_connected().tojson())
+    mx.model.load_checkpoint(str(tmp_path / "net"), 3)
+
+
 def fully_connected():
     return mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=2, name="fc")
 
@@ -88,6 +94,9 @@ def test_labels_that_do_not_fit_a_loss(loss, label, said, hybridized):
          "^Error in operator fc: "),
         (lambda _: fully_connected().simple_bind(mx.cpu(), data=(2, 3)).forward(dta=nd.array(X)), TypeError,
          "Unknown argument dta; did you mean 'data'"),
+        (lambda _: gluon.SymbolBlock(fully_connected(), mx.sym.var("data"))(nd.array(X)), RuntimeError,
+         r"third argument of SymbolBlock.imports, reads values from a file"),
+        (no_file, mx.MXNetError, r"net-0003.params: No such file or directory; .* has net-0007.params$"),
         (lambda _: fully_connected()["fc_out"], ValueError, "did you mean 'fc_output'"),
         (lambda _: module().fit(X, num_epoch=1), TypeError, "fit takes a DataIter, got ndarray; mx.io.NDArrayIter"),
     ],

@@ -1,10 +1,14 @@
 """Which frame is the user's."""
 
 import sys
+from types import SimpleNamespace
 
 import pytest
 
-from gluonjit.language.source import user_frame
+import gluonjit as mx
+from gluonjit.gluon import nn
+from gluonjit.ir.graph import Loc
+from gluonjit.language.source import quote, shown, user_frame
 
 
 @pytest.mark.parametrize(
@@ -34,3 +38,25 @@ def test_frames_that_are_known_spare_the_walk():
     space = {"__name__": "gluonjit.gluon", "user_frame": user_frame, "known": {id(sys._getframe()): None}}
     exec("def f():\n    return user_frame(known)", space)
     assert space["f"]() is None
+
+
+def test_places_in_cells_of_ipython(monkeypatch):
+    shell = SimpleNamespace(compile=SimpleNamespace(_filename_map={"/tmp/ipykernel_1/23.py": 4}))
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    assert quote(Loc("/tmp/ipykernel_1/23.py", 2, "net")) == "\n  at In [4], line 2 (net)"
+    assert shown(Loc("other.py", 2)) == "other.py:2"
+
+
+@pytest.mark.parametrize("hybridized", [False, True])
+def test_errors_of_layers_tell_who_called_and_who_made_them(hybridized):
+    net = nn.HybridSequential()
+    net.add(nn.Dense(3, in_units=5))
+    net.add(nn.Dense(4, in_units=7))  # the wrong one
+    net.initialize()
+    net.hybridize(hybridized)
+    with pytest.raises(mx.MXNetError) as caught:
+        net(mx.nd.ones((2, 5)))  # the call
+    assert "# the call" in str(caught.value) and "# the wrong one" in str(caught.value)
+    with pytest.raises(mx.MXNetError) as caught:
+        net[1](mx.nd.ones((2, 5)))  # alone
+    assert "# alone" in str(caught.value)

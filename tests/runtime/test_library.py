@@ -19,7 +19,7 @@ from gluonjit.execution.library_source import source_of
 from gluonjit.gluon import nn
 from gluonjit.ir.types import IRError
 from gluonjit.runtime import library_files
-from gluonjit.runtime.library import compile_library, write
+from gluonjit.runtime.library import check_folder, compile_library, write
 
 CC = shutil.which("cc")
 needs_cc = pytest.mark.skipif(CC is None, reason="no C compiler")
@@ -517,6 +517,22 @@ def test_what_stops_halfway_leaves_the_older_files(tmp_path, monkeypatch):
 
 
 # What has no library
+
+
+def test_files_of_an_earlier_build(tmp_path):
+    library = compile_library(source_of(nn.Flatten(), [mx.nd.ones((2, 3))], "net"), ["host"], weights_file=True)
+    write(library, tmp_path, [np.ones((2, 3), np.float32)], [np.ones((2, 3), np.float32)], shared=False)
+    assert {"net.weights", "check.bin"} <= {path.name for path in tmp_path.iterdir()}
+    (tmp_path / "notes.txt").write_text("mine")
+    library = compile_library(source_of(nn.Flatten(), [mx.nd.ones((2, 3))], "net"), ["host"])
+    written = write(library, tmp_path, shared=False)
+    assert {*tmp_path.iterdir()} == {*written, tmp_path / "notes.txt"}
+    check_folder(tmp_path, "net")
+    (tmp_path / "libnet.so").write_text("another's")
+    with pytest.raises(IRError, match="libnet.so is no file of `gluonjit build`"):
+        check_folder(tmp_path, "net")
+    write(library, tmp_path, shared=False)
+    assert (tmp_path / "libnet.so").read_text() == "another's"
 
 
 def test_refusals(tmp_path):

@@ -12,7 +12,7 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from gluonjit.base import MXNetError
 from gluonjit.ir.opdef import did_you_mean
@@ -78,10 +78,12 @@ class _Parser(argparse.ArgumentParser):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(formatter_class=_Help, **kwargs)
         self._mixing = False
+        self._given: list[str] = []
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Words of the command may stand between its options, and behind them. Ends with a suggestion if there is an
         option that it does not have."""
+        self._given = [str(word) for word in (sys.argv[1:] if args is None else args)]
         if self._mixing:
             return super().parse_known_args(args, namespace)
         self._mixing = True
@@ -98,6 +100,15 @@ class _Parser(argparse.ArgumentParser):
             suggestion = near if "did you mean" in near else ""
             self.error(f"unrecognized arguments: {' '.join(unknown)}{suggestion}")
         return found, []
+
+    def error(self, message: str) -> NoReturn:
+        """A misspelt option in place of the command has a suggestion, too."""
+        known = [word for action in self._actions for word in action.option_strings]
+        given = next((word for word in self._given if word.startswith("--") and word not in known), None)
+        if given is not None and "did you mean" not in message and "arguments are required: COMMAND" in message:
+            near = did_you_mean(given.partition("=")[0], known)
+            message = f"unrecognized arguments: {given}{near if 'did you mean' in near else ''}"
+        super().error(message)
 
     def _may_mix(self) -> bool:
         """Whether argparse can: not if a word excludes options, nor if all that follows a word belongs to it."""

@@ -61,18 +61,30 @@ def _call(arguments: argparse.Namespace) -> None:
     if arguments.output:  # before printing, which a closed pipe (`| head`) ends
         _save(arguments.output, [name.replace(" ", "") for name in names], outputs)
     for k, (name, got) in enumerate(zip(names, outputs, strict=True)):
-        print(f"{shown(name)}: {type_of(got)}{_range(got) if arguments.output else ''}")
+        print(f"{shown(name)}: {type_of(got)}{_range(got)}")
         if not arguments.output:
-            print(np.array2string(got, threshold=64, edgeitems=3))
+            print(_elements(got))
         if reference is not None:
             print(f"relative difference to the reference: {relative_difference(got, reference[k]):.1e}")
 
 
+_PRINTED = 64
+"""Elements of an array that is printed as a whole."""
+
+
 def _range(x: np.ndarray) -> str:
-    """`, from the least element to the largest`."""
+    """`, from the least element to the largest, on average …`."""
     if not x.size or x.dtype == bool:
         return ""
-    return f", from {x.min():.4g} to {x.max():.4g}"
+    mean = f", mean {np.mean(x, dtype=np.float64):.4g}" if x.size > _PRINTED else ""
+    return f", from {x.min():.4g} to {x.max():.4g}{mean}"
+
+
+def _elements(x: np.ndarray) -> str:
+    """The elements; of a large array the first ones, in one line."""
+    if x.size <= _PRINTED:
+        return np.array2string(x)
+    return f"first elements: {np.array2string(x.ravel()[:6], separator=' ')[1:-1].strip()} ..."
 
 
 def _save(path: str, names: Sequence[str], outputs: Sequence[np.ndarray]) -> None:
