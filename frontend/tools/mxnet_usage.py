@@ -3,9 +3,9 @@
 Names are followed from `import mxnet` through aliases (`import mxnet.ndarray as F`, `from mxnet.gluon import nn`,
 `relu = mx.nd.relu`). A parameter called `F` is `mx.nd` or `mx.sym`, as in `hybrid_forward(self, F, x)`; its uses are
 reported as `F.relu`. Attributes of `self` that are set to them (`self.mx = mx`) are followed in their class, and
-`getattr(np, name)` in a loop over names that the file lists. Methods of arrays (`x.asnumpy()`) are not found, as types
-are only known when a program runs; attributes with an underscore that MXNet's classes have, and no class of the file
-defines, are reported as `x._grad`.
+`getattr(np, name)` in a loop over names that the file lists, or another one of the program that it imports. Methods of
+arrays (`x.asnumpy()`) are not found, as types are only known when a program runs; attributes with an underscore that
+MXNet's classes have, and no class of the file defines, are reported as `x._grad`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ import ast
 import json
 import re
 from collections.abc import Iterable
-from typing import NamedTuple
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from gluonjit.language import mxnet_names
 
@@ -32,11 +34,16 @@ class Use(NamedTuple):
     line: int
 
 
-def in_python(source: str, file: str) -> list[Use]:
-    """The uses in a program, in the order of its lines. Raises SyntaxError."""
-    reader = _Reader()
+def in_python(source: str, file: str, unknown: list[Use] | None = None) -> list[Use]:
+    """The uses in a program, in the order of its lines. Raises SyntaxError.
+
+    `unknown` gets the modules in which it looks up names that only a run tells: `nd` for `getattr(mx.nd, x)`.
+    """
+    reader = _Reader(Path(file))
     tree = ast.parse(source, file)
     reader.visit(tree)
+    if unknown is not None:
+        unknown += sorted(set(reader.unknown), key=lambda use: (use.line, use.name))
     if reader.uses:
         reader.uses += _private(tree)
     return sorted(set(reader.uses), key=lambda use: (use.line, use.name))
@@ -76,11 +83,42 @@ def _private(tree: ast.AST) -> Iterable[Use]:
             yield Use(f"x.{node.attr}", node.lineno)
 
 
+@cache
+def _lists(file: Path) -> dict[str, list[str]]:
+    """The strings that are listed in a file's variables; none for a file that cannot be read."""
+    reader = _Reader(None)
+    try:
+        reader.visit(ast.parse(file.read_text(encoding="utf-8-sig"), str(file)))
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return {}
+    return {name: words for name, words in reader.words.items() if words}
+
+
+def _module_file(file: Path, module: str, level: int) -> Path | None:
+    """The program's own file that `file` imports as `module`: from its folder or one above, or `level` folders up."""
+    steps = [part for part in module.split(".") if part]
+    above = list(file.absolute().parents)
+    for folder in above[level - 1 : level] if level else above[:_MOST_ABOVE]:
+        for found in (
+            folder.joinpath(*steps).with_suffix(".py") if steps else None,
+            folder.joinpath(*steps, "__init__.py"),
+        ):
+            if found is not None and found.is_file():
+                return found
+    return None
+
+
+_MOST_ABOVE = 4
+
+
 class _Reader(ast.NodeVisitor):
     """Visits a program in the order of its text. A scope maps names to dotted MXNet names, or to None."""
 
-    def __init__(self) -> None:
+    def __init__(self, file: Path | None) -> None:
+        self.file = file
+        """None: what it imports is not read."""
         self.uses: list[Use] = []
+        self.unknown: list[Use] = []
         self.scopes: list[dict[str, str | None]] = [{}]
         self.starred: set[str] = set()
         """The dotted names that `from mxnet.gluon.nn import *` has imported; reading one counts as a use."""
@@ -111,8 +149,12 @@ class _Reader(ast.NodeVisitor):
         """The strings that an expression is known to be, or to have in a list."""
         if isinstance(node, ast.Constant):
             return [node.value] if isinstance(node.value, str) else []
-        if isinstance(node, (ast.List, ast.Tuple)):
+        if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
             return [word for part in node.elts for word in self.strings(part)]
+        if isinstance(node, ast.Dict):
+            return [word for part in node.keys if part is not None for word in self.strings(part)]
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            return self.words.get(f"{node.value.id}.{node.attr}", [])
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
             return self.strings(node.left) + self.strings(node.right)
         return self.words.get(node.id, []) if isinstance(node, ast.Name) else []
@@ -132,15 +174,27 @@ class _Reader(ast.NodeVisitor):
             root, dot, rest = alias.name.partition(".")
             if root != _ROOT:
                 self.scopes[-1][alias.asname or root] = None
+                for name, words in self.listed(alias.name, 0).items():
+                    self.words[f"{alias.asname or alias.name}.{name}"] = words
                 continue
             if dot:
                 self.use(rest, node)
             self.scopes[-1][alias.asname or root] = alias.name if alias.asname else root
 
+    def listed(self, module: str, level: int) -> dict[str, list[str]]:
+        """The strings listed in a module of the program itself."""
+        found = _module_file(self.file, module, level) if self.file is not None else None
+        return _lists(found) if found is not None else {}
+
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         module = node.module or ""
         ours = not node.level and (module == _ROOT or module.startswith(f"{_ROOT}."))
+        listed = {} if ours else self.listed(module, node.level)
         for alias in node.names:
+            if not ours and alias.name == "*":
+                self.words.update(listed)
+            elif alias.name in listed:
+                self.words[alias.asname or alias.name] = listed[alias.name]
             if alias.name == "*":
                 if ours:
                     inside = module.partition(".")[2]
@@ -173,6 +227,19 @@ class _Reader(ast.NodeVisitor):
             self.words[node.target.id] = self.strings(node.iter)
         for part in (*node.body, *node.orelse):
             self.visit(part)
+
+    def comprehension(self, node: Any) -> None:
+        for part in node.generators:
+            self.visit(part.iter)
+            self.bind(part.target, None)
+            if isinstance(part.target, ast.Name):
+                self.words[part.target.id] = self.strings(part.iter)
+            for condition in part.ifs:
+                self.visit(condition)
+        for part in (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,):
+            self.visit(part)
+
+    visit_ListComp = visit_SetComp = visit_GeneratorExp = visit_DictComp = comprehension
 
     def bind(self, target: ast.AST, meaning: str | None) -> None:
         if isinstance(target, ast.Name):
@@ -244,6 +311,9 @@ class _Reader(ast.NodeVisitor):
         named = isinstance(node.func, ast.Name) and node.func.id in ("getattr", "hasattr") and len(node.args) == 2
         base = self.meaning(node.args[0]) if named else None
         if base is not None:
-            for word in self.strings(node.args[1]):
+            words = self.strings(node.args[1])
+            for word in words:
                 self.use(f"{base}.{word}", node)
+            if not words:
+                self.unknown.append(Use(base.removeprefix(f"{_ROOT}."), node.lineno))
         self.generic_visit(node)

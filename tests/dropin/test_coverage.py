@@ -150,6 +150,28 @@ def test_report(tmp_path, capsys):
     assert out.splitlines()[-1] == "2 files use names of MXNet in 6 places: 2 operators and 1 other names are missing"
 
 
+def test_names_that_another_file_lists(tmp_path, capsys):
+    (tmp_path / "ops.py").write_text('NAMES = ["relu", "blob"]\nMORE = {"exp": 1, "lump": 2}\n')
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").write_text('ACTS = ("tanh", "clot")\n')
+    program = """import mxnet as mx
+import ops as o
+from ops import NAMES
+from . import ACTS
+fs = [getattr(mx.nd, n) for n in NAMES] + [getattr(mx.nd, n) for n in ACTS]
+gs = {n: getattr(mx.sym, n) for n in o.MORE}
+def f(x, kind):
+    return getattr(mx.nd, kind)(x)
+"""
+    (tmp_path / "package" / "net.py").write_text(program)
+    main(["coverage", str(tmp_path)])
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    place = str(tmp_path / "package" / "net.py")
+    for name, line in (("nd.blob", 5), ("nd.clot", 5), ("sym.lump", 6)):
+        assert [name, "1", f"{place}:{line}"] in lines
+    assert ["getattr(nd,", "…)", "1", f"{place}:8"] in lines and not any("relu" in line for line in lines)
+
+
 def test_only_some_places_unless_all(tmp_path, capsys):
     (tmp_path / "a.py").write_text("import mxnet as mx\n" + "mx.rtc\n" * 9)
     main(["coverage", str(tmp_path)])

@@ -43,10 +43,11 @@ def _run(arguments: argparse.Namespace) -> None:
     operators: Places = defaultdict(list)
     names: Places = defaultdict(list)
     foreign: Places = defaultdict(list)
+    unknown: Places = defaultdict(list)
     remarks: list[str] = []
     files = uses = 0
     for path in _files(arguments.paths):
-        found = _read(path, remarks)
+        found = _read(path, remarks, unknown)
         if found is None:
             continue
         files += 1
@@ -59,6 +60,7 @@ def _run(arguments: argparse.Namespace) -> None:
     _print("Operators that are missing", operators, arguments.all)
     _print("Names that are missing", names, arguments.all)
     _print(f"Names that are not in MXNet {mxnet_names.VERSION}'s public interface either", foreign, arguments.all)
+    _print("Names that are known only when the program runs", unknown, arguments.all)
     for remark in remarks:
         print(remark)
     lacking = f"{len(operators)} operators and {len(names)} other names are missing"
@@ -77,14 +79,18 @@ def _files(paths: Iterable[str]) -> Iterator[Path]:
             yield from (Path(folder, file) for file in sorted(files) if file.endswith((".py", ".json")))
 
 
-def _read(path: Path, remarks: list[str]) -> list[tuple[str, int]] | None:
+def _read(path: Path, remarks: list[str], unknown: Places) -> list[tuple[str, int]] | None:
     """The uses in a file, with names as in `mxnet_usage.Use`; None if the file has nothing to read."""
     from gluonjit.tools import mxnet_usage
 
     try:
         text = path.read_text(encoding="utf-8-sig")
         if path.suffix == ".py":
-            return [(use.name, use.line) for use in mxnet_usage.in_python(text, str(path))] or None
+            looked_up: list[mxnet_usage.Use] = []
+            found_uses = mxnet_usage.in_python(text, str(path), looked_up)
+            for use in looked_up:
+                unknown[f"getattr({use.name}, …)"].append(f"{path}:{use.line}")
+            return [(use.name, use.line) for use in found_uses] or None
     except (SyntaxError, ValueError, RecursionError, MemoryError) as e:
         line = f":{e.lineno}" if isinstance(e, SyntaxError) and e.lineno else ""
         remarks.append(
