@@ -27,8 +27,6 @@ _CHEAP = frozenset(
     "add sub mul neg abs maximum minimum select eq ne lt le gt ge and or not isnan constant broadcast cast".split()
 )
 """Primitives of one or two instructions."""
-_LINE = 64
-"""Bytes of a cache line."""
 _INLINE = 160
 """The most operations that are unrolled over a tile's accumulators; more, or costly ones, become a loop over rows."""
 _INTERLEAVED = 4
@@ -87,7 +85,7 @@ class Epilogue(Evaluator):
             type = memory_type(buffer.dtype)
             first = f.op(f"getelementptr {type}, ptr {buffer.pointer}, i64 {f.extent(offset)}")
             for r in range(rows):
-                for at in range(0, tile.vectors * tile.lanes * buffer.dtype.itemsize, _LINE):
+                for at in range(0, tile.vectors * tile.lanes * buffer.dtype.itemsize, f.target.line):
                     prefetch(f, first, r * strides[-2] * buffer.dtype.itemsize + at, write=buffer is self.out)
 
     def write(self, tile: Tile, acc: Rows, index: Sequence[str | int]) -> None:

@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 
 from gluonjit.ir.dims import LOWEST, at
+from gluonjit.ir.machine import WORTH_A_THREAD
 from gluonjit.ir.sizes import sized
 from gluonjit.ir.types import TensorType
-
-WORTH_A_THREAD = 8000
-"""Nanoseconds of work that make it worth using one more thread."""
 
 
 @dataclass(frozen=True)

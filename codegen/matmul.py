@@ -39,7 +39,7 @@ def _same_sums(op: Op, target: Machine, least: int) -> bool:
     vectors = {columns // lanes} if n >= columns else set()
     vectors |= {-(-(n % columns) // lanes)} - {0}
     heights = range(lowest_height(least, rows), rows)
-    return all(chains(h * v) == chains(rows * v) for h in heights for v in vectors)
+    return all(chains(h * v, target) == chains(rows * v, target) for h in heights for v in vectors)
 
 
 @writes(Matmul, same_sums=_same_sums)

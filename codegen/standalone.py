@@ -32,11 +32,11 @@ import numpy as np
 
 from gluonjit.codegen.cpu_check import add_check
 from gluonjit.codegen.host import CALLBACK
-from gluonjit.codegen.interface import WORTH_A_THREAD, Interface, Layout, Prepare
+from gluonjit.codegen.interface import Interface, Layout, Prepare
 from gluonjit.codegen.llvm import Exit, Function, Module
 from gluonjit.codegen.team import FUTEX, MAX_THREADS, Block, Line, add_team
 from gluonjit.ir.dims import Dim, Extent, aligned
-from gluonjit.ir.machine import Machine
+from gluonjit.ir.machine import WORTH_A_THREAD, Machine
 from gluonjit.ir.types import IRError, TensorType
 
 ALIGNMENT = 256

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import platform
 from pathlib import Path
 
 from gluonjit.ir import plugins
-from gluonjit.ir.machine import CACHES, Machine
+from gluonjit.ir.machine import CACHES, LINE, Machine
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.types import IRError
 
@@ -70,13 +71,13 @@ def _host() -> Machine:
         registers,
         has_fma,
         has_f16,
-        *_cache_sizes(),
+        *_caches(),
     )
 
 
-def _cache_sizes() -> tuple[int, int, int]:
-    """Bytes of the data caches of levels 1 to 3; what the system does not tell is guessed."""
-    sizes = list(CACHES)
+def _caches() -> tuple[int, int, int, int]:
+    """Bytes of the data caches of levels 1 to 3, and of a line; what the system does not tell is guessed."""
+    sizes, line = list(CACHES), LINE
     if platform.system() == "Linux":
         for index in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
             try:
@@ -88,4 +89,7 @@ def _cache_sizes() -> tuple[int, int, int]:
                 continue  # a container that hides it, or a kernel that spells it in another way
             if kind != "Instruction" and 1 <= level <= 3:
                 sizes[level - 1] = size
-    return sizes[0], sizes[1], sizes[2]
+            if kind != "Instruction" and level == 1:
+                with contextlib.suppress(OSError, ValueError):
+                    line = int((index / "coherency_line_size").read_text()) or LINE
+    return sizes[0], sizes[1], sizes[2], line

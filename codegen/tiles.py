@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 
 from gluonjit.codegen.llvm import Function, memory_type, vector
 from gluonjit.ir.dims import Dim, Extent
+from gluonjit.ir.machine import Machine
 from gluonjit.ir.types import DType
 
-_CHAINS = 8
-"""Multiply-adds that must be in flight at a time: two units with a latency of four cycles."""
 _UNROLLED = 56
 """Multiply-adds in the body of an unrolled loop, about."""
 _STRIDE = 1024
@@ -27,8 +26,6 @@ _FEW_ROWS = 4
 """With fewer, loading weights from the second-level cache takes longer than the multiply-adds."""
 _AHEAD = 4096
 """Bytes between a weight and what is prefetched when it is used."""
-_LINE = 64
-"""Bytes of a cache line."""
 _MANY = 12
 """With so many accumulators, a loop over an open number of terms is not unrolled: a second loop for the last ones would
 cost more, since accumulators are copied between the two."""
@@ -61,8 +58,9 @@ class Fetch:
 
     def emit(self, tile: Tile, k: int) -> None:
         """For term k."""
-        for line in range(-(-k * self.step // _LINE), -(-(k + 1) * self.step // _LINE)):
-            prefetch(tile.f, self.pointer, line * _LINE, self.nearest)
+        size = tile.f.target.line
+        for line in range(-(-k * self.step // size), -(-(k + 1) * self.step // size)):
+            prefetch(tile.f, self.pointer, line * size, self.nearest)
 
 
 @dataclass(frozen=True)
@@ -125,9 +123,9 @@ class _Line:
         return replace(self, x=x, w=w, fetch=self.fetch and self.fetch.at(tile, k))
 
 
-def chains(accumulators: int) -> int:
+def chains(accumulators: int, machine: Machine) -> int:
     """How many partial sums each of them is split into, so that a small tile is not bound by latency."""
-    return max(1, -(-_CHAINS // accumulators))
+    return max(1, -(-machine.chains // accumulators))
 
 
 class Tile:
@@ -239,7 +237,7 @@ class Tile:
 
     def chains(self, rows: int) -> int:
         """`chains` of a tile of so many rows."""
-        return chains(len(self.cells(range(rows))))
+        return chains(len(self.cells(range(rows))), self.f.target)
 
     def contract(
         self,

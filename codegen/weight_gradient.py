@@ -28,10 +28,6 @@ from gluonjit.ir.graph import Op
 from gluonjit.ir.kernels.product_plans import WeightGradient
 from gluonjit.ir.windows import row_major, strides_of
 
-_CHAINS = 8
-"""Multiply-adds that do not wait for each other keep both units busy: a tile with fewer accumulators takes sums over
-several pixels at a time, which are added in the end."""
-
 
 @writes(WeightGradient)
 def lower_weight_gradient(name: str, op: Op, module: Module) -> None:
@@ -107,7 +103,8 @@ class _Gradient:
         # Along the last axis, the tap reads inside of x for positions [start, stop).
         shift = f.sub(f.mul(tap[last], self.apart[last]), self.low[last])
         start, stop = self._inside(last, shift)
-        apart = max(1, _CHAINS // (rows * tile.vectors))
+        # A tile with fewer accumulators than keep all units busy takes sums over several pixels at a time.
+        apart = max(1, f.target.chains // (rows * tile.vectors))
         types = [(tile.vector, register) for _ in range(apart) for row in tile.zeros(rows) for register in row]
         with f.for_(span[0], span[1], 1, types, "line") as line:
             image, *at = unravel(f, line.index, [self.images, *self.count[:-1]])

@@ -129,7 +129,7 @@ class _Winograd:
         self.align = self.lanes * self.item
 
         extents = (self.rows.extent, self.columns.extent)
-        memory = WinogradMemory.of(self.tile, extents, self.count, self.depth, self.filters, self.item)
+        memory = WinogradMemory.of(self.tile, extents, self.count, self.depth, self.filters, self.item, f.target)
         self.inputs, self.outputs = memory.inputs, memory.outputs
         scratch = f.table(len(body.inputs) + 1)
         self.zeros, self.window = scratch, f.gep("i8", scratch, memory.zeros)

@@ -6,18 +6,54 @@ compiler runs. `codegen/target.py` makes those of the host and of known names.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gluonjit.ir.types import DType
+from gluonjit.ir.types import BF16, F16, F32, F64, I8, I32, DType, IRError
 
 CACHES = (32 << 10, 512 << 10, 8 << 20)
 """Bytes of the data caches of levels 1 to 3 where nothing better is known."""
+LINE, PAGE = 64, 4096
+"""Bytes of a cache line, and of a page, where nothing better is known."""
+WORTH_A_THREAD = 8000
+"""Nanoseconds of work that make it worth using one more thread."""
+
+
+@dataclass(frozen=True)
+class Multiplication:
+    """How elements of a type are multiplied, and the products added up."""
+
+    dtype: DType
+    """Of the factors in memory."""
+    computed_in: DType
+    """Of the factors in registers."""
+    sums: DType
+    terms: int = 1
+    """Products that one instruction adds to each lane of a sum."""
+    feature: str = ""
+    """What the machine must have, in LLVM's spelling."""
+    has_code: bool = True
+    """Whether there is a micro-kernel (`codegen/tiles.py`)."""
+
+
+MULTIPLICATIONS = (
+    Multiplication(F32, F32, F32),
+    Multiplication(F64, F64, F64),
+    Multiplication(BF16, BF16, F32, terms=2, feature="avx512bf16", has_code=False),
+    Multiplication(BF16, F32, F32),
+    Multiplication(F16, F32, F32),
+    Multiplication(I8, I8, I32, terms=4, feature="avx512vnni", has_code=False),
+)
+"""The best way first, for each type. A new one is a row here, and a micro-kernel."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """`features` is LLVM's list (`+avx2,-sse4a`), on top of what `cpu` implies. Cache sizes are bytes, as one core
-    sees them."""
+    """`features` is LLVM's list (`+avx2,-sse4a`), on top of what `cpu` implies. Sizes of caches, lines and pages are
+    bytes; caches are as one core sees them, from the system where it tells.
+
+    Rates are not told by any system. They are those of Zen 4 and Zen 5 cores, measured by `benchmarks/kernels.py` and
+    `benchmarks/bandwidth.py`, and serve for all: choices depend on ratios, which differ less than rates do."""
 
     triple: str
     cpu: str
@@ -30,6 +66,56 @@ class Machine:
     l1: int = CACHES[0]
     l2: int = CACHES[1]
     l3: int = CACHES[2]
+    line: int = LINE
+    page: int = PAGE
+    l1_ways: int = 8
+    """Lines that a set of the first-level cache has, at least. Places that are a multiple of a page apart share one."""
+    clock: float = 3.5
+    """Cycles per nanosecond."""
+    units: int = 2
+    """Vector multiply-adds that begin in a cycle; also loads."""
+    latency: int = 4
+    """Cycles until the result of a multiply-add can be used."""
+    l2_rate: float = 32
+    l3_rate: float = 25
+    memory_rate: float = 10
+    """Bytes per cycle that the second-level cache, the third-level cache and the memory deliver to a product."""
+    loop_instructions: float = 4
+    """Vector instructions per nanosecond in loops."""
+    loop_near: float = 60
+    loop_far: float = 30
+    """Bytes per nanosecond that loops read and write where all fit into the second-level cache, and where not."""
+
+    def multiplications(self) -> Iterator[Multiplication]:
+        """All ways that it has."""
+        has = set(self.features.split(","))
+        return (way for way in MULTIPLICATIONS if not way.feature or f"+{way.feature}" in has)
+
+    def multiplies(self, dtype: DType) -> bool:
+        """Whether kernels multiply elements of the type."""
+        return any(way.dtype is dtype and way.has_code for way in self.multiplications())
+
+    def multiplication(self, dtype: DType) -> Multiplication:
+        """How kernels multiply elements of the type; IRError if they do not."""
+        for way in self.multiplications():
+            if way.dtype is dtype and way.has_code:
+                return way
+        raise IRError(f"there is no kernel that multiplies {dtype}")
+
+    @property
+    def multiply_adds(self) -> float:
+        """Vector multiply-adds per nanosecond."""
+        return self.units * self.clock
+
+    @property
+    def cycles_per_multiply_add(self) -> float:
+        """Of a vector, where many do not wait for each other."""
+        return (1 if self.has_fma else 2) / self.units
+
+    @property
+    def chains(self) -> int:
+        """Multiply-adds that must be in flight at a time to keep all units busy."""
+        return self.units * self.latency
 
     @property
     def arch(self) -> str:

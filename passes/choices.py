@@ -109,13 +109,13 @@ def tiles(op: Op, halved: bool, target: Machine) -> Iterator[Alternative]:
         m, n = math.prod(shape[len(batch) : -1]), shape[-1]
         terms, times = math.prod(x.shape[k] for k in contracted), math.prod(shape[: len(batch)])
         apart = terms * item
-    choices = [*tiling.register_tiles(m, n, terms, apart, item, target, halved=halved)]
+    choices = [*tiling.register_tiles(m, n, terms, apart, x.dtype, target, halved=halved)]
     chosen = plan.tile[:2]
     widths = {c.columns for c in choices}
     listed = {min(c for c in choices if c.columns == width) for width in widths}
     listed |= {c for c in choices if c[1:] == chosen}
     for cycles, rows, columns in sorted(listed):
-        what, time = f"tiles of {rows}×{columns}", times * cycles / PER_MICROSECOND
+        what, time = f"tiles of {rows}×{columns}", times * cycles / (1e3 * target.clock)
         yield Alternative("tile", what, time, (rows, columns) == chosen)
 
 
@@ -124,7 +124,3 @@ def not_the_fastest(op: Op, others: list[Alternative]) -> Iterator[str]:
     found = [a for a in others if a.kind == "tile"]
     if found and not found[0].chosen:
         yield "a small tile, as its epilogue reads what is not cached" if len(op.operands) > 2 else "a measured tile"
-
-
-PER_MICROSECOND = 3500
-"""Cycles."""

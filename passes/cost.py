@@ -19,12 +19,6 @@ from gluonjit.ir.machine import Machine
 from gluonjit.ir.sizes import with_hints
 from gluonjit.ir.work import bytes_read
 
-_PER_NS = 4
-"""Vector instructions per nanosecond."""
-_FMA_PER_NS = 7
-"""Vector multiply-adds per nanosecond in the kernels of matrix products and convolutions: two units at 3.5 GHz."""
-_CACHED, _UNCACHED = 60, 30
-"""Bytes per nanosecond, where all of them fit into the second cache and where not."""
 _CALL = 50
 """Nanoseconds for any kernel at all."""
 
@@ -43,7 +37,7 @@ def nanoseconds(op: Op, target: Machine) -> float:
 def transfer_and_computing(op: Op, target: Machine) -> tuple[float, float]:
     """Nanoseconds that moving the operands and results of a kernel takes, and computing: the longer one counts."""
     nbytes = sum(v.type.nbytes for v in op.results) + bytes_read(op)
-    transfer = nbytes / (_CACHED if nbytes <= target.l2 else _UNCACHED)
+    transfer = nbytes / (target.loop_near if nbytes <= target.l2 else target.loop_far)
     if op.name == "sort":
         n = op.operands[0].type.size
         return 0.0, 12.0 * n
@@ -113,14 +107,14 @@ def _computing(op: Op, target: Machine) -> float:
     """Nanoseconds of one primitive in the body of a kernel."""
     size, lanes = op.results[0].type.size, target.lanes(op.results[0].dtype)
     if op.name == "dot_general":
-        return size * prod(op.operands[0].shape[k] for k in op.attrs["contract"][0]) / (lanes * _FMA_PER_NS)
+        return size * prod(op.operands[0].shape[k] for k in op.attrs["contract"][0]) / (lanes * target.multiply_adds)
     if op.name == "conv":
         filters = op.attrs["layout"][1].index("O")
         taps = op.operands[1].type.size // max(op.operands[1].shape[filters], 1)
-        return size * taps / (lanes * _FMA_PER_NS)
+        return size * taps / (lanes * target.multiply_adds)
     if op.name in ("reduce", "arg_reduce"):
         size = op.operands[0].type.size
     elif op.name == "reduce_window":
         size *= prod(op.attrs["window"])
     each = 0.5 if op.definition.moves else op.definition.instructions
-    return size * each / (lanes * _PER_NS)
+    return size * each / (lanes * target.loop_instructions)

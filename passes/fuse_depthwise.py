@@ -106,7 +106,7 @@ def _notes(product: Op, op: Op, target: Machine) -> dict[str, Any] | None:
         bands *= 2
     band = -(-out // bands)
     computed = rows_read(band, conv) * width
-    rows = _rows(computed, width, terms, columns // tiling.lanes(target, item), target)
+    rows = _rows(computed, width, terms, columns // target.lanes(conv.result.dtype), target)
     height, pixels = convolved.rows, convolved.pixels
     plan = ExpandDepthwise(rows, columns, band, height, pixels, multiplied.packed, multiplied.halved)
     notes = KERNEL(plan) | SCRATCH(computed * columns * item)

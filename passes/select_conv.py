@@ -126,7 +126,7 @@ def _pack(
     images, *rows, width = out[:-1]
     apart = attrs["stride"][-1] * x.shape[-1] * x.dtype.itemsize
     tile = tiling.register_tile if isinstance(width, int) else tiling.open_line_tile
-    pixels, columns = tile(width, per_group, terms, apart, x.dtype.itemsize, target, most)  # type: ignore[arg-type]
+    pixels, columns = tile(width, per_group, terms, apart, x.dtype, target, most)  # type: ignore[arg-type]
     panels = -(-per_group // columns)
     # A task is a number of rows of pixels; if there is only one row, a number of its tiles.
     *usual_rows, usual_width = tiling.usual((*rows, width))

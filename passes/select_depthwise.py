@@ -14,8 +14,7 @@ def select_depthwise(site: Site, plain: Convolution) -> Value | None:
     """The kernel for a convolution of narrow groups; None for any other."""
     left, right, attrs, epilogue = plain
     groups, depth, filters = attrs["groups"], right.shape[-2], right.shape[-1]
-    item, axes = left.dtype.itemsize, left.ndim - 2
-    if groups == 1 or axes > 2 or not tiling.is_narrow(depth, filters // groups, item, site.target):
+    if groups == 1 or left.ndim > 4 or not tiling.is_narrow(depth, filters // groups, left.dtype, site.target):
         return None
     plan = _plan(site, plain)
     line = tiling.Line(left.shape[-2], right.shape[-3], *(attrs[k][-1] for k in ("stride", "low", "dilation")))
@@ -40,6 +39,6 @@ def _plan(site: Site, plain: Convolution) -> Depthwise:
         (taps, w.shape[-3]),
         stride,
         w.shape[-2],
-        x.dtype.itemsize,
+        x.dtype,
         site.target,
     )

@@ -37,7 +37,7 @@ def select_dot(site: Site) -> Value | None:
 
     # With few columns most lanes would be empty; loops vectorize over the terms if both operands have them contiguous.
     along_terms = is_view(a.shape, perm_a) and is_view(w.shape, (*batch_w, *free_w, *con_w))
-    width = tiling.lanes(site.target, a.dtype.itemsize)
+    width = site.target.lanes(a.dtype)
     if along_terms and hint(n) * 4 <= width <= hint(k):
         return None
 
@@ -61,14 +61,14 @@ def emit_product(site: Site, epilogue: Epilogue, left: Value, perm: Sequence[int
         # Lengths of sequences: a tile for long ones serves short ones as well. Rows that are an open distance apart
         # need pointers, and there is code for each height of a tile and number of vectors.
         height = _LENGTH if isinstance(m, Dim) else height
-        width = 2 * tiling.lanes(target, item) if isinstance(n, Dim) else width
+        width = 2 * target.lanes(left.dtype) if isinstance(n, Dim) else width
         most = min(most, _OPEN_ROWS)
-    halved = site.is_fixed(1) and m != 1 and tiling.is_halved(width, item, target)
+    halved = site.is_fixed(1) and m != 1 and tiling.is_halved(width, left.dtype, target)
     # A residual that is not cached is prefetched tile by tile, and so are the lines to write: limit their number.
     far = any(side.dims is None for side in epilogue.sides.values()) and height * width * item > target.l2 // 2
     size = tiling.MAX_LINES if far else tiling.MAX_ROWS * tiling.MAX_VECTORS
     rows, columns = tiling.register_tile(
-        height, width, terms, terms * item, item, target, most, halved, size, isinstance(m, Dim)
+        height, width, terms, terms * item, left.dtype, target, most, halved, size, isinstance(m, Dim)
     )
     row_tiles = -(-height // rows)
     block = _block(row_tiles, rows * terms * item, target, isinstance(m, Dim))
@@ -83,7 +83,7 @@ def emit_product(site: Site, epilogue: Epilogue, left: Value, perm: Sequence[int
     else:
         packed = True  # transposing would cost as much
     if packed:
-        right = pack(b, right, perm, batch, k, n, columns, tiling.lanes(target, item) // 2 if halved else 0)
+        right = pack(b, right, perm, batch, k, n, columns, target.lanes(left.dtype) // 2 if halved else 0)
     else:
         right = view(b, right, (*batch, k, n))
 

@@ -12,7 +12,6 @@ from gluonjit.ir.dims import least_usual
 from gluonjit.ir.graph import Builder, Value
 from gluonjit.ir.kernels.product_plans import Planar
 from gluonjit.ir.types import F32
-from gluonjit.passes import tiling
 from gluonjit.passes.regroup import Epilogue, regroup
 from gluonjit.passes.site import Site, moved, weights_guard
 
@@ -30,7 +29,7 @@ def select_planar(site: Site) -> Value | None:
         return None
     if min(*attrs["low"], *attrs["high"]) < 0 or not site.is_open_in_batch_alone():
         return None
-    lanes = tiling.lanes(site.target, x.dtype.itemsize)
+    lanes = site.target.lanes(x.dtype)
     plan = planar_plan(tuple(map(least_usual, site.anchor.result.shape)), lanes)
     epilogue = regroup(site.body, site.anchor, [(0,), (1,), (2,), (3,)])
     if plan is None or epilogue is None or not _per_filter(epilogue):

@@ -34,7 +34,7 @@ def select_weight_gradient(site: Site) -> Value | None:
     item = left.dtype.itemsize
     channels, filters = x.shape[-1], g.shape[-1]
     pixels = hint(g.size) // filters
-    rows, columns = tiling.register_tile(channels, filters, pixels, item, item, target, site.most)
+    rows, columns = tiling.register_tile(channels, filters, pixels, item, left.dtype, target, site.most)
     width = g.shape[-2]
     # A row of pixels of g, and what it reads of x.
     line_bytes = item * (width * filters + -(-hint(x.size) // max(pixels // width, 1)))

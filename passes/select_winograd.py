@@ -19,11 +19,10 @@ from gluonjit.ir.cook_toom import Matrix, Transform, transform
 from gluonjit.ir.dims import Shape, hint, is_static, least_usual
 from gluonjit.ir.graph import Builder, Op, Value
 from gluonjit.ir.kernels.product_plans import Matmul, Winograd
-from gluonjit.ir.kernels.winograd_memory import LINE
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.types import F32
 from gluonjit.passes import tiling
-from gluonjit.passes.choices import PER_MICROSECOND, Alternative, Choice, choice_of, product_of
+from gluonjit.passes.choices import Alternative, Choice, choice_of, product_of
 from gluonjit.passes.site import Convolution, Site, moved, view
 from gluonjit.passes.tiling_winograd import (
     Problem,
@@ -64,7 +63,7 @@ def _notes(site: Site, plain: Convolution) -> dict[str, Any] | None:
         return None
     if is_open and not tile.block:
         tile = replace(tile, block=-tiles_together(problem, tile, target))
-    memory = working_memory(problem, tile)
+    memory = working_memory(problem, tile, target)
     if tile.block > 0:
         return KERNEL(tile) | SCRATCH(memory.own + memory.transformed)
     return KERNEL(tile) | SCRATCH(memory.own) | WORKSPACE(memory.transformed)
@@ -78,7 +77,7 @@ def problem_of(x: Value, w: Value, attrs: Any, out: Shape) -> Problem | None:
     size, results = tiling.usual(x.shape[1:-1]), tiling.usual(out[1:-1])
     inside = math.prod(_inside(n, o, r, low) for n, o, r, low in zip(size, results, taps, attrs["low"], strict=False))
     rows, row_taps = (1, 1) if len(taps) == 1 else (results[0], taps[0])
-    return Problem(hint(out[0]), (rows, results[-1]), (row_taps, taps[-1]), inside, depth, filters, x.dtype.itemsize)
+    return Problem(hint(out[0]), (rows, results[-1]), (row_taps, taps[-1]), inside, depth, filters, x.dtype)
 
 
 def _inside(size: int, out: int, taps: int, low: int) -> float:
@@ -110,7 +109,7 @@ def transformed_weights(b: Builder, w: Value, tile: Winograd, target: Machine) -
     packed = view(b, moved(b, w, pack, "pack"), (terms, panels * depth * tile.columns))
     g = _nested([t.weight for t in _transforms(tile, taps)])
     (positions, _), columns = g.shape, packed.shape[1]
-    rows, width = tiling.register_tile(positions, columns, terms, LINE, w.dtype.itemsize, target)
+    rows, width = tiling.register_tile(positions, columns, terms, target.line, w.dtype, target)
     body = Builder("transform", "fused")
     x, y = body.input("g", w.type.with_shape(g.shape)), body.input("w", packed.type)
     region = body.build([body.dot_general(x, y, contract=((1,), (0,)))])
@@ -154,10 +153,10 @@ def algorithms(op: Op, target: Machine) -> Iterator[Alternative]:
         return
     plan = KERNEL.of(op)
     chosen = plan.outputs if isinstance(plan, Winograd) else None
-    yield Alternative("algorithm", "directly", direct_cycles(problem, target) / PER_MICROSECOND, chosen is None)
+    yield Alternative("algorithm", "directly", direct_cycles(problem, target) / (1e3 * target.clock), chosen is None)
     for tile, cycles in winograd_tiles(problem, target):
         what = f"F({tile.height}×{tile.width})"
-        yield Alternative("algorithm", what, cycles / PER_MICROSECOND, tile.outputs == chosen)
+        yield Alternative("algorithm", what, cycles / (1e3 * target.clock), tile.outputs == chosen)
 
 
 def why_directly(op: Op) -> str:
@@ -170,7 +169,7 @@ def why_directly(op: Op) -> str:
 @choice_of(Winograd)
 class _Choice(Choice):
     def nanoseconds(self, op: Op, target: Machine) -> float:
-        return self._cycles(op, target)[1] / PER_MICROSECOND * 1e3
+        return self._cycles(op, target)[1] / target.clock
 
     def alternatives(self, op: Op, target: Machine) -> Iterator[Alternative]:
         return algorithms(op, target)

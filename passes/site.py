@@ -11,12 +11,8 @@ from gluonjit.ir.dims import is_static
 from gluonjit.ir.graph import Builder, Graph, Op, Value
 from gluonjit.ir.kernels.element_plans import Loops, View
 from gluonjit.ir.machine import Machine
-from gluonjit.ir.types import BF16, F16, F32, F64, DType
 from gluonjit.passes.regroup import Epilogue, write_epilogue
 from gluonjit.passes.tiling import MAX_ROWS
-
-_COMPUTED_IN: dict[DType, DType] = {F32: F32, F64: F64, F16: F32, BF16: F32}
-"""The type that a kernel sums in, for each type it can serve."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +41,14 @@ class Site:
         values = (*self.anchor.operands, self.anchor.result)
         return (
             all(v in inputs for v in self.anchor.operands)
-            and self.anchor.result.dtype in _COMPUTED_IN
+            and self.target.multiplies(self.anchor.result.dtype)
             and all(v.size for v in values)
         )
 
     def operand(self, k: int) -> Value:
         """What the anchor's operand k is outside, in the type that the kernel computes in."""
         v = self.operands[self.body.inputs.index(self.anchor.operands[k])]
-        dtype = _COMPUTED_IN[v.dtype]
+        dtype = self.target.multiplication(v.dtype).computed_in
         if v.dtype is dtype:
             return v
         return moved(self.b, v, lambda body, x: body.cast(x, dtype=dtype), "cast")

@@ -12,14 +12,14 @@ from gluonjit.ir.annotations import KERNEL, THREADS
 from gluonjit.ir.buffers import is_view, runs_kernel
 from gluonjit.ir.dims import Dim, hint
 from gluonjit.ir.graph import Builder, Graph, Op, Value, rewrite
-from gluonjit.ir.machine import Machine
+from gluonjit.ir.machine import WORTH_A_THREAD, Machine
 from gluonjit.ir.sizes import is_open
 from gluonjit.passes.cost import graph_cost, nanoseconds
 from gluonjit.passes.manager import register_pass
 
 
 @register_pass("threads")
-def threads(graph: Graph, *, target: Machine, grain: int = 2000, share: int = 8000) -> Graph:
+def threads(graph: Graph, *, target: Machine, grain: int = 2000, share: int = WORTH_A_THREAD) -> Graph:
     """Decides how many threads are worth using, and which kernels they share.
 
     Sets the graph attributes `threads` and `cost` (nanoseconds on one thread), and `.threads = 1` on small kernels. A

@@ -15,6 +15,7 @@ from gluonjit.ir.dims import Dim, Extent, Shape, at, least, names_of
 from gluonjit.ir.kernels.product_plans import Depthwise
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.tile_lengths import cut, tile_lengths
+from gluonjit.ir.types import DType
 
 MAX_ROWS = 14
 MAX_VECTORS = 4
@@ -22,10 +23,6 @@ MAX_LINES = 16
 """The most vectors of a tile whose epilogue reads a residual that is not cached, and writes as many lines. The misses
 of 26 vectors are more than the first-level cache can have outstanding, so all other loads stall behind them: a third
 of the time in ResNet-50's first stage."""
-_UNITS = 2
-"""Multiply-adds per cycle; also loads per cycle."""
-_STREAM = 32
-"""Bytes of weights per cycle that the second-level cache delivers."""
 _OVERLAP = 0.15
 """The share of the streaming time that is not hidden behind the multiply-adds."""
 _UNLIKE = 1.03
@@ -34,9 +31,6 @@ _TILE_COST = 24
 """Cycles to begin and finish a tile."""
 _TASKS = 16
 """The fewest tasks that threads can share evenly."""
-_PAGE, _WAYS = 4096, 8
-"""Rows that are a multiple of `_PAGE` bytes apart share a set of the first-level cache, which has at least `_WAYS`
-ways."""
 
 
 _USUAL = 8
@@ -48,13 +42,9 @@ def usual(shape: Shape) -> tuple[int, ...]:
     return tuple(at(n, dict.fromkeys(names_of([n]), _USUAL)) for n in shape)
 
 
-def lanes(target: Machine, itemsize: int) -> int:
-    return target.vector_bits // (8 * itemsize)
-
-
-def is_halved(n: int, itemsize: int, target: Machine) -> bool:
+def is_halved(n: int, dtype: DType, target: Machine) -> bool:
     """Whether the last of n columns fill no more than half a vector, so that two rows fit into one."""
-    return 0 < n % lanes(target, itemsize) <= lanes(target, itemsize) // 2
+    return 0 < n % target.lanes(dtype) <= target.lanes(dtype) // 2
 
 
 def registers(rows: int, vectors: int, target: Machine, halved: bool = False) -> int:
@@ -67,11 +57,11 @@ def registers(rows: int, vectors: int, target: Machine, halved: bool = False) ->
 
 def term_cycles(rows: int, vectors: int, target: Machine, halved: bool = False) -> float:
     """Estimated cycles of a tile for one term of its sums."""
-    multiply_adds = (rows * vectors - halved * (rows // 2)) * (1 if target.has_fma else 2) / _UNITS
+    multiply_adds = (rows * vectors - halved * (rows // 2)) * target.cycles_per_multiply_add
     if registers(rows, vectors, target, halved) >= target.num_vector_registers - 1:
         multiply_adds *= 1.03  # weights cannot be loaded ahead of their use
-    stream = vectors * target.vector_bits / 8 / _STREAM
-    return max(multiply_adds, (rows + vectors) / _UNITS, stream) + _OVERLAP * stream
+    stream = vectors * target.vector_bits / 8 / target.l2_rate
+    return max(multiply_adds, (rows + vectors) / target.units, stream) + _OVERLAP * stream
 
 
 def tile_cycles(rows: int, vectors: int, terms: int, target: Machine, halved: bool = False) -> float:
@@ -80,10 +70,10 @@ def tile_cycles(rows: int, vectors: int, terms: int, target: Machine, halved: bo
 
 
 def product_cycles(
-    m: int, n: int, k: int, rows: int, vectors: int, itemsize: int, target: Machine, halved: bool = False
+    m: int, n: int, k: int, rows: int, vectors: int, dtype: DType, target: Machine, halved: bool = False
 ) -> float:
     """Estimated cycles of one core for an [m, n] result of sums of k terms in tiles of `rows` × `vectors` registers."""
-    needed = -(-n // lanes(target, itemsize))
+    needed, k = -(-n // target.lanes(dtype)), -(-k // target.multiplication(dtype).terms)
     last = needed % vectors or vectors
     columns = [(vectors, (needed - last) // vectors, False), (last, 1, halved)]
     heights = [(rows, m // rows), (m % rows, 1)]
@@ -96,7 +86,7 @@ def register_tile(
     n: int,
     k: int,
     row_bytes: int,
-    itemsize: int,
+    dtype: DType,
     target: Machine,
     most: int = MAX_ROWS,
     halved: bool = False,
@@ -107,7 +97,7 @@ def register_tile(
     `row_bytes` apart; at most `most` rows and `size` vectors. `halved`: two rows share the last vector of columns.
     `alike`: panels of columns that are all alike are worth a little time, since there is much code for each kind."""
     best: Choice | None = None
-    for choice in register_tiles(m, n, k, row_bytes, itemsize, target, most, halved, size, alike):
+    for choice in register_tiles(m, n, k, row_bytes, dtype, target, most, halved, size, alike):
         if best is None or choice.cycles < best.cycles * 0.999:
             best = choice
     assert best is not None, "one row of one vector always fits"
@@ -127,7 +117,7 @@ def register_tiles(
     n: int,
     k: int,
     row_bytes: int,
-    itemsize: int,
+    dtype: DType,
     target: Machine,
     most: int = MAX_ROWS,
     halved: bool = False,
@@ -135,16 +125,16 @@ def register_tiles(
     alike: bool = False,
 ) -> Iterator[Choice]:
     """Among these, `register_tile` chooses; the arguments are the same."""
-    width = lanes(target, itemsize)
+    width = target.lanes(dtype)
     needed = -(-n // width)
-    most_rows = min(m, most, _WAYS if row_bytes % _PAGE == 0 else MAX_ROWS)
+    most_rows = min(m, most, target.l1_ways if row_bytes % target.page == 0 else MAX_ROWS)
     for vectors in range(1, min(MAX_VECTORS, needed) + 1):
         # Spread m evenly over its tiles, or leave a short last one: 100 rows are 7 · 13 + 9 at best.
         for rows in sorted({-(-m // -(-m // most)) for most in range(1, most_rows + 1)}):
             needed_registers = registers(rows, vectors, target, halved and vectors == needed)
             if needed_registers > target.num_vector_registers or rows * vectors > size:
                 continue
-            cycles = product_cycles(m, n, k, rows, vectors, itemsize, target, halved)
+            cycles = product_cycles(m, n, k, rows, vectors, dtype, target, halved)
             if alike and n % (vectors * width) and n > vectors * width:
                 cycles *= _UNLIKE
             yield Choice(cycles, rows, vectors * width)
@@ -157,11 +147,11 @@ _LENGTH = 0.01
 
 
 def open_line_tile(
-    line: Dim, n: int, k: int, row_bytes: int, itemsize: int, target: Machine, most: int = MAX_ROWS
+    line: Dim, n: int, k: int, row_bytes: int, dtype: DType, target: Machine, most: int = MAX_ROWS
 ) -> tuple[int, int]:
     """`register_tile` for an open number of rows, cut as in `ir/tile_lengths.py`."""
-    width = lanes(target, itemsize)
-    most = min(most, _WAYS if row_bytes % _PAGE == 0 else MAX_ROWS)
+    width = target.lanes(dtype)
+    most = min(most, target.l1_ways if row_bytes % target.page == 0 else MAX_ROWS)
     best: tuple[float, int, int] | None = None
     for vectors in range(1, min(MAX_VECTORS, -(-n // width)) + 1):
         for rows in range(1, most + 1):
@@ -169,7 +159,7 @@ def open_line_tile(
                 continue
 
             def cycles(rows: int, vectors: int = vectors) -> float:
-                return product_cycles(rows, n, k, rows, vectors, itemsize, target)
+                return product_cycles(rows, n, k, rows, vectors, dtype, target)
 
             cost = _open_line_cycles(line, rows, cycles)
             if best is None or cost < best[0]:
@@ -207,9 +197,9 @@ _UNROLLED = 400
 """The most unrolled multiply-adds of a tile of narrow groups."""
 
 
-def is_narrow(depth: int, filters: int, itemsize: int, target: Machine) -> bool:
+def is_narrow(depth: int, filters: int, dtype: DType, target: Machine) -> bool:
     """Whether vectors run over groups of `depth` input channels and `filters` output channels."""
-    return depth <= min(filters, MAX_DEPTH) and lanes(target, itemsize) % filters == 0
+    return depth <= min(filters, MAX_DEPTH) and target.lanes(dtype) % filters == 0
 
 
 def depthwise_tile(
@@ -218,7 +208,7 @@ def depthwise_tile(
     taps: tuple[int, int],
     stride: int,
     depth: int,
-    itemsize: int,
+    dtype: DType,
     target: Machine,
 ) -> Depthwise:
     """The tile for a result of `out` = (rows, pixels, channels) from an image of `size` = (rows, pixels), with `taps`
@@ -227,7 +217,7 @@ def depthwise_tile(
     in_rows, in_pixels = usual(size)
     # Rows of a tile share the input rows where their taps overlap. Half of the registers accumulate, the others hold
     # inputs and weights. Where data exceed the cache, reading fewer bytes per result matters more than long rows.
-    cached = (rows * pixels + in_rows * in_pixels) * channels * itemsize <= target.l2
+    cached = (rows * pixels + in_rows * in_pixels) * channels * dtype.itemsize <= target.l2
     height = min(least(out[0]), 1 if taps[0] == 1 else 2 if cached or target.num_vector_registers < 32 else 4)
     terms = taps[0] * taps[1] * depth
     while height > 1 and height * terms * min(pixels, 4) > _UNROLLED:
@@ -241,7 +231,7 @@ def depthwise_tile(
         width = min(range(1, most + 1), key=lambda w: _open_line_cycles(line, w, lambda n: n + _DEPTHWISE_TILE))
     # The input rows of one row tile should stay in the first-level cache until the next tile needs them.
     vector = target.vector_bits // 8
-    vectors = -(-channels * itemsize // vector)
+    vectors = -(-channels * dtype.itemsize // vector)
     row_bytes = ((height - 1) * stride + taps[0] if height else taps[0]) * in_pixels * vector
     parts = -(-vectors // max(1, min(vectors, target.l1 // 2 // row_bytes)))
     return Depthwise(height, width, min(-(-rows // max(height, 1)), 4), -(-vectors // parts))

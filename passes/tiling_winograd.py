@@ -14,12 +14,11 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from gluonjit.ir.kernels.product_plans import Winograd
-from gluonjit.ir.kernels.winograd_memory import LINE, WinogradMemory
+from gluonjit.ir.kernels.winograd_memory import WinogradMemory
 from gluonjit.ir.machine import Machine
+from gluonjit.ir.types import DType
 from gluonjit.passes import tiling
 
-_MEMORY, _L3 = 10.0, 25.0
-"""Bytes per cycle from memory, and from the third-level cache."""
 _EXPOSED = 0.4
 """The share of the time to fetch weights that multiply-adds do not hide."""
 _REFETCH, _OVERLAP = 0.1, 0.5
@@ -48,7 +47,7 @@ class Problem(NamedTuple):
     """The share of taps that do not fall on padding."""
     depth: int
     filters: int
-    itemsize: int
+    dtype: DType
     trained: bool = False
     """Whether the weights change from call to call, so that each call transforms them."""
     least: int = 0
@@ -76,8 +75,8 @@ def tiles_together(problem: Problem, tile: Winograd, target: Machine) -> int:
     """How many register tiles all threads should take at a time if the number of images is open: so many that what lies
     between the steps stays in the second-level caches of two cores, or is a third of the weights, which are read again
     each time; and all of the fewest images."""
-    weights = _positions(problem, tile) * problem.depth * problem.filters * problem.itemsize
-    each = working_memory(problem, replace(tile, block=-1)).transformed
+    weights = _positions(problem, tile) * problem.depth * problem.filters * problem.dtype.itemsize
+    each = working_memory(problem, replace(tile, block=-1), target).transformed
     count = -(-tile_count(problem, tile.outputs) // tile.rows)
     fewest = -(-tile_count(problem._replace(images=problem.least), tile.outputs) // tile.rows)
     return max(fewest, min(count, max(2 * target.l2, weights // 3) // each))
@@ -98,10 +97,10 @@ def _tile(problem: Problem, outputs: tuple[int, int], target: Machine) -> Winogr
         return products * (1 + idle / 2) + _traffic(problem, tile, target)
 
     tiles = tile_count(problem, outputs)
-    shape = (tiles, problem.filters, problem.depth, LINE, problem.itemsize, target)
+    shape = (tiles, problem.filters, problem.depth, target.line, problem.dtype, target)
     choices = [Winograd(*outputs, *tiling.register_tile(*shape, _SHARED_ROWS), 0)]
     best, columns = tiling.register_tile(*shape)
-    vectors = columns // tiling.lanes(target, problem.itemsize)
+    vectors = columns // target.lanes(problem.dtype)
     fitting = {r for r in _BLOCK_ROWS if tiling.registers(r, vectors, target) <= target.num_vector_registers}
     fewest = tile_count(problem._replace(images=problem.least), outputs) if problem.least else tiles
     for rows in sorted({best, *fitting}, reverse=True):
@@ -112,44 +111,49 @@ def _tile(problem: Problem, outputs: tuple[int, int], target: Machine) -> Winogr
 
 def direct_cycles(problem: Problem, target: Machine) -> float:
     """Estimated cycles of the direct convolution."""
-    images, (rows, width), taps, inside, depth, filters, item, *_ = problem
+    images, (rows, width), taps, inside, depth, filters, dtype, *_ = problem
     terms = math.prod(taps) * depth
-    tile = tiling.register_tile(width, filters, terms, LINE, item, target)
-    vectors = tile[1] // tiling.lanes(target, item)
-    compute = images * rows * inside * tiling.product_cycles(width, filters, terms, tile[0], vectors, item, target)
-    return _with_weights(compute, terms * filters * item)
+    tile = tiling.register_tile(width, filters, terms, target.line, dtype, target)
+    vectors = tile[1] // target.lanes(dtype)
+    compute = images * rows * inside * tiling.product_cycles(width, filters, terms, tile[0], vectors, dtype, target)
+    return _with_weights(compute, terms * filters * dtype.itemsize, target)
 
 
 def winograd_cycles(problem: Problem, tile: Winograd, target: Machine) -> float:
     """Estimated cycles of the Winograd convolution."""
-    positions, tiles, item = _positions(problem, tile), tile_count(problem, tile.outputs), problem.itemsize
-    width = tiling.lanes(target, item)
+    positions, tiles, item = _positions(problem, tile), tile_count(problem, tile.outputs), problem.dtype.itemsize
+    width = target.lanes(problem.dtype)
     products = _products(problem, tile, target)
     vectors = -(-problem.depth // width) - (-problem.filters // width)
     transforms = tiles * vectors * positions * _TRANSFORM
     weights = positions * problem.depth * problem.filters * item
     if problem.trained:
         multiply_adds = math.prod(problem.taps) * weights / item / width
-        transforms += multiply_adds / 2 + 2 * weights / (_L3 if weights <= target.l3 // 2 else _MEMORY)
-    return _with_weights(products + transforms, weights) + _traffic(problem, tile, target)
+        transforms += multiply_adds / 2 + 2 * weights / _rate(weights, 2, target)
+    return _with_weights(products + transforms, weights, target) + _traffic(problem, tile, target)
 
 
-def _with_weights(compute: float, nbytes: float) -> float:
-    fetch = nbytes / _MEMORY
+def _with_weights(compute: float, nbytes: float, target: Machine) -> float:
+    fetch = nbytes / target.memory_rate
     return max(compute, fetch) + _EXPOSED * min(compute, fetch)
+
+
+def _rate(nbytes: float, share: int, target: Machine) -> float:
+    """Bytes per cycle of what comes from the third-level cache if it takes no more than this share of it."""
+    return target.l3_rate if nbytes <= target.l3 // share else target.memory_rate
 
 
 def _traffic(problem: Problem, tile: Winograd, target: Machine) -> float:
     """Cycles to move transformed tiles that do not fit into the second-level cache together with the pixels and weights
     in use, and to read the weights again for each block."""
-    tiles, item = tile_count(problem, tile.outputs), problem.itemsize
-    memory = working_memory(problem, tile)
+    tiles, item = tile_count(problem, tile.outputs), problem.dtype.itemsize
+    memory = working_memory(problem, tile, target)
     weights = _positions(problem, tile) * problem.depth * problem.filters * item
     whole, rest = divmod(tiles, tile.block * tile.rows or tiles)
     over = max(0, memory.transformed - target.l2 * 3 // 4)
-    cycles = 2 * (whole + (rest > 0)) * over / (_L3 if memory.transformed <= target.l3 // 4 else _MEMORY)
+    cycles = 2 * (whole + (rest > 0)) * over / _rate(memory.transformed, 4, target)
     if memory.transformed + weights > target.l2:
-        fetch = weights / (_L3 if weights <= target.l3 // 2 else _MEMORY)
+        fetch = weights / _rate(weights, 2, target)
         # `_with_weights` counts the first block's weights, which every kernel has to fetch.
         for count, size in ((whole - 1, tile.block * tile.rows), (1 if rest else 0, rest)):
             hidden = _OVERLAP * _products(problem, tile, target) * size / tiles
@@ -159,15 +163,15 @@ def _traffic(problem: Problem, tile: Winograd, target: Machine) -> float:
 
 def _products(problem: Problem, tile: Winograd, target: Machine) -> float:
     """Cycles of the multiply-adds."""
-    tiles, vectors = tile_count(problem, tile.outputs), tile.columns // tiling.lanes(target, problem.itemsize)
-    each = tiling.product_cycles(tiles, problem.filters, problem.depth, tile.rows, vectors, problem.itemsize, target)
+    tiles, vectors = tile_count(problem, tile.outputs), tile.columns // target.lanes(problem.dtype)
+    each = tiling.product_cycles(tiles, problem.filters, problem.depth, tile.rows, vectors, problem.dtype, target)
     return _positions(problem, tile) * each
 
 
-def working_memory(problem: Problem, tile: Winograd) -> WinogradMemory:
+def working_memory(problem: Problem, tile: Winograd, target: Machine) -> WinogradMemory:
     extents = (tile.height + problem.taps[0] - 1, tile.width + problem.taps[1] - 1)
     tiles = tile_count(problem, tile.outputs)
-    return WinogradMemory.of(tile, extents, tiles, problem.depth, problem.filters, problem.itemsize)
+    return WinogradMemory.of(tile, extents, tiles, problem.depth, problem.filters, problem.dtype.itemsize, target)
 
 
 def _positions(problem: Problem, tile: Winograd) -> int:

@@ -22,6 +22,7 @@ from gluonjit.ir.buffers import runs_kernel
 from gluonjit.ir.dims import Extent, hint
 from gluonjit.ir.graph import Builder, Graph, Op, Rewriter, Value, rewrite
 from gluonjit.ir.kernels.element_plans import Copy, View
+from gluonjit.ir.machine import LINE, PAGE
 from gluonjit.ir.windows import (
     Strides,
     Window,
@@ -38,12 +39,9 @@ from gluonjit.ir.windows import (
 )
 from gluonjit.passes.manager import register_pass
 
-_PAGE = 4096
-"""Bytes. Pixels this far apart share a set of the first cache."""
-
 
 @register_pass("views")
-def views(graph: Graph, *, line: int = 64) -> Graph:
+def views(graph: Graph, *, line: int = LINE) -> Graph:
     """Has kernels write their results straight into the concat that follows, and read slices and transposes where they
     are.
 
@@ -217,7 +215,7 @@ def _harmless(op: Op, k: int, strides: Strides) -> bool:
         return True
     v = op.operands[0]
     apart, before = (hint(n) * v.dtype.itemsize for n in (strides[-2], v.shape[-1]))
-    return apart % _PAGE != 0 or before % _PAGE == 0
+    return apart % PAGE != 0 or before % PAGE == 0
 
 
 # ---- the new graph

@@ -11,10 +11,7 @@ import math
 from typing import Any, NamedTuple
 
 from gluonjit.ir.kernels.product_plans import Winograd
-
-LINE = 64
-"""Bytes of a cache line."""
-_PAGE = 4096
+from gluonjit.ir.machine import Machine
 
 
 class Transformed(NamedTuple):
@@ -25,14 +22,15 @@ class Transformed(NamedTuple):
     position: int
 
     @staticmethod
-    def of(positions: int, tiles: int, channels: int, itemsize: int) -> Transformed:
+    def of(positions: int, tiles: int, channels: int, itemsize: int, machine: Machine) -> Transformed:
         """A tile's positions are written, or read, at the same time, and so are the tiles of a register tile: neither
         should meet in few sets of the first cache, as they would if they lay a page apart."""
-        tile = _lines(channels * itemsize)
-        if tile % (_PAGE // 2) == 0:
-            tile += LINE
-        lines = tiles * tile // LINE
-        return Transformed(positions, tile, (lines + 1 - lines % 2) * LINE)
+        line = machine.line
+        tile = _lines(channels * itemsize, line)
+        if tile % (machine.page // 2) == 0:
+            tile += line
+        lines = tiles * tile // line
+        return Transformed(positions, tile, (lines + 1 - lines % 2) * line)
 
     @property
     def nbytes(self) -> int:
@@ -51,20 +49,26 @@ class WinogradMemory(NamedTuple):
 
     @staticmethod
     def of(
-        tile: Winograd, extents: tuple[int, int], tiles: Any, depth: int, filters: int, itemsize: int
+        tile: Winograd,
+        extents: tuple[int, int],
+        tiles: Any,
+        depth: int,
+        filters: int,
+        itemsize: int,
+        machine: Machine,
     ) -> WinogradMemory:
         """For `tiles` windows of `extents` pixels and `depth` channels. (Their number may be open if the tile has a
         block.)"""
         slots = abs(tile.block) * tile.rows or tiles
         positions = math.prod(extents)
         columns = -(-filters // tile.columns) * tile.columns
-        row = _lines(extents[1] * depth * itemsize)
+        row = _lines(extents[1] * depth * itemsize, machine.line)
         return WinogradMemory(
             row,
             # A vector at the end of a pixel is written as a whole.
             (extents[0] + 1) * row,
-            Transformed.of(positions, slots, depth, itemsize),
-            Transformed.of(positions, slots, columns, itemsize),
+            Transformed.of(positions, slots, depth, itemsize, machine),
+            Transformed.of(positions, slots, columns, itemsize, machine),
         )
 
     @property
@@ -77,5 +81,5 @@ class WinogradMemory(NamedTuple):
         return self.inputs.nbytes + self.outputs.nbytes
 
 
-def _lines(nbytes: int) -> int:
-    return -(-nbytes // LINE) * LINE
+def _lines(nbytes: int, line: int) -> int:
+    return -(-nbytes // line) * line

@@ -154,5 +154,5 @@ def test_panels_from_the_last_to_the_first():
 def test_panels_are_alike_where_there_is_code_for_every_height():
     """512 columns are panels of 48 and one of 32, or panels of 32 in about the same time."""
     target = named("x86-64-v4")
-    assert register_tile(16, 512, 512, 2048, 4, target) == (8, 48)
-    assert register_tile(16, 512, 512, 2048, 4, target, alike=True) == (8, 32)
+    assert register_tile(16, 512, 512, 2048, F32, target) == (8, 48)
+    assert register_tile(16, 512, 512, 2048, F32, target, alike=True) == (8, 32)

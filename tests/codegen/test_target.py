@@ -1,13 +1,14 @@
 """Targets: what the host is, the named ones, denormals."""
 
 import ctypes
+from dataclasses import replace
 
 import pytest
 
 from gluonjit.codegen import llvm
 from gluonjit.codegen.intrinsics import float_mode, flush_bits, set_float_mode
 from gluonjit.codegen.target import host, named
-from gluonjit.ir.types import F16, F32, F64, I8, IRError
+from gluonjit.ir.types import BF16, F16, F32, F64, I8, IRError
 
 
 def test_host_has_sensible_numbers(monkeypatch):
@@ -21,6 +22,27 @@ def test_host_has_sensible_numbers(monkeypatch):
 def test_lanes():
     t = named("x86-64-v3")
     assert (t.lanes(F32), t.lanes(F16), t.lanes(F64), t.lanes(I8), t.width) == (8, 8, 4, 32, 8)
+
+
+def test_element_types_that_are_multiplied():
+    """A row is used if the machine has its instruction, and there is a micro-kernel."""
+    plain = named("x86-64-v4")
+    assert [way.dtype for way in plain.multiplications()] == [F32, F64, BF16, F16]
+    assert plain.multiplication(F16).computed_in is F32 and plain.multiplication(F64).sums is F64
+    rich = replace(plain, features="+avx512bf16,+avx512vnni")
+    ways = {(way.dtype, way.terms): way.has_code for way in rich.multiplications()}
+    assert ways[BF16, 2] is False and ways[I8, 4] is False
+    assert rich.multiplication(BF16).computed_in is F32 and not rich.multiplies(I8)
+    with pytest.raises(IRError, match="no kernel that multiplies i8"):
+        rich.multiplication(I8)
+
+
+def test_rates():
+    """Two units that need four cycles; without fused instructions a product takes two of them."""
+    fused, unfused = named("x86-64-v3"), named("x86-64-v2")
+    assert fused.chains == 8 and fused.multiply_adds == 7
+    assert (fused.cycles_per_multiply_add, unfused.cycles_per_multiply_add) == (0.5, 1)
+    assert host().line >= 32
 
 
 def test_the_environment_overrides(monkeypatch):

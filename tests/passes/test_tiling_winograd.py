@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from gluonjit.codegen.target import named
+from gluonjit.ir.types import F32
 from gluonjit.passes import select_winograd, tiling
 from gluonjit.passes.tiling_winograd import Problem, tiles_together, winograd_tile, working_memory
 
@@ -14,7 +15,7 @@ SHAPES = [(1, 56, 64, 64), (1, 224, 64, 64), (1, 28, 128, 32), (1, 14, 512, 512)
 
 
 def problem(images, size, depth, filters):
-    return Problem(images, (size, size), (3, 3), 1.0, depth, filters, 4)
+    return Problem(images, (size, size), (3, 3), 1.0, depth, filters, F32)
 
 
 @pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64"])
@@ -23,7 +24,7 @@ def test_register_tiles_fit(shape, target):
     target = named(target)
     tile = winograd_tile(problem(*shape), target)
     if tile is not None:
-        vectors = tile.columns // tiling.lanes(target, 4)
+        vectors = tile.columns // target.lanes(F32)
         assert tiling.registers(tile.rows, vectors, target) <= target.num_vector_registers
 
 
@@ -31,7 +32,7 @@ def test_many_tiles_go_in_blocks_and_many_weights_together():
     for shape in ((1, 56, 64, 64), (1, 56, 256, 256), (16, 28, 128, 128), (16, 14, 256, 256)):
         tile = winograd_tile(problem(*shape), WIDE)
         assert tile.block > 0, "transformed tiles would all go through memory"
-        assert working_memory(problem(*shape), tile).transformed < WIDE.l3 // 2
+        assert working_memory(problem(*shape), tile, WIDE).transformed < WIDE.l3 // 2
     for shape in ((1, 14, 512, 512), (1, 7, 512, 512)):
         assert winograd_tile(problem(*shape), WIDE).block == 0, "each thread would read all weights"
 
@@ -44,7 +45,7 @@ def test_an_open_batch_goes_in_blocks_if_its_fewest_images_do():
         assert (tile.block > 0) == blocks
         count = tiles_together(some, tile, WIDE)
         weights = 36 * 4 * some.depth * some.filters
-        together = working_memory(some, replace(tile, block=-count))
+        together = working_memory(some, replace(tile, block=-count), WIDE)
         assert blocks or (1 < count and together.transformed <= max(2 * WIDE.l2, weights // 3))
 
 

@@ -22,6 +22,7 @@ from gluonjit.ir.text import parse_graph
 from gluonjit.ir.types import IRError
 
 if TYPE_CHECKING:
+    from gluonjit.ir.machine import Machine
     from gluonjit.passes import Pass
     from gluonjit.tools.golden import Case
 
@@ -221,6 +222,15 @@ def _doc(op: Any) -> str:
     return inspect.cleandoc(op.doc or inspect.getdoc(op.eval) or inspect.getdoc(op.infer_types) or "")
 
 
+def _multiplications(machine: Machine) -> str:
+    """How many products of each element type a vector instruction adds up, and for which there is no kernel."""
+    ways = []
+    for way in machine.multiplications():
+        count = machine.lanes(way.sums) * way.terms
+        ways.append(f"{way.dtype} {count}" + ("" if way.has_code else " (no kernel)"))
+    return ", ".join(ways)
+
+
 def _doctor(arguments: argparse.Namespace) -> None:
     from gluonjit._version import version
     from gluonjit.codegen.target import host
@@ -239,6 +249,7 @@ def _doctor(arguments: argparse.Namespace) -> None:
         ("CPU", target.cpu),
         ("vector registers", f"{target.num_vector_registers} of {target.vector_bits} bits"),
         ("caches", ", ".join(f"{n >> 10} KiB" for n in (target.l1, target.l2, target.l3))),
+        ("multiplies", _multiplications(target)),
         ("features", " ".join(f[1:] for f in target.features.split(",") if f.startswith("+"))),
         ("object cache", summary()),
         ("threads", str(get_num_threads())),
