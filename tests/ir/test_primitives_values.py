@@ -255,6 +255,19 @@ def test_sort(special):
             np.testing.assert_array_equal(plain(got[at]), [line[k] for k in want])
 
 
+@pytest.mark.parametrize("count", [0, 5, 1500])
+def test_sort_of_long_lines(count):
+    """Numbers that differ in their last bits alone, or in their first; and ties around the last one that is wanted."""
+    rng = np.random.default_rng(count)
+    near = 1 + np.finfo(np.float64).eps * rng.integers(0, 9, (3, 1600))
+    few = rng.integers(-3, 3, (2, 1600))
+    for x in (near, np.where(near > 1, near, -1e300), few, few << 60, few.astype(np.float32)):
+        got, order = run("sort", x, axis=1, count=count)
+        want = np.argsort(x, axis=1, kind="stable")[:, : count or 1600]
+        np.testing.assert_array_equal(order, want)
+        np.testing.assert_array_equal(got, np.take_along_axis(x, want, 1))
+
+
 def test_cumsum():
     for seed in range(40):
         rng = random.Random(seed)
