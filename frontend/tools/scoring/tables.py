@@ -37,9 +37,11 @@ def chosen(
         if missing and x.name not in given and len(inputs) == len(there) == 1:
             wanted, missing = tuple(there), []
         if missing:
+            near = did_you_mean(missing[0], there)
+            near = near if "did you mean" in near else f"; the columns are {', '.join(there)}"
             raise MXNetError(
-                f"{where}: there is no column {missing[0]!r} for the input {x.name}{did_you_mean(missing[0], there)}; "
-                f"the columns are {', '.join(there)}; --column {x.name}=COLUMN chooses one"
+                f"{where}: there is no column {missing[0]!r} for the input {x.name}{near}; "
+                f"--column {x.name}=COLUMN chooses one"
             )
         found[x.name] = wanted
     return found
