@@ -70,7 +70,7 @@ def flop(op: Op) -> float:
 def layers(key: str, target: Machine) -> list[Layer]:
     """The distinct ones of a workload, the first first."""
     import gluonjit as mx
-    from gluonjit.execution.cached_call import trace_call
+    from gluonjit.execution.block_compiler import trace_call
     from gluonjit.runtime.compiler import PIPELINE
 
     net, inputs = make(key)

@@ -33,7 +33,7 @@ def main(key: str, parameters: str, cpus: str, keep: str = "") -> None:
         y.asnumpy()
     seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
     peak = peak_memory()
-    entries = net._jit_cached._compiled.values()
+    entries = net._jit_cached.store.entries
     callees = [getattr(entry, "session", entry).callee for entry in entries]  # older versions have no session
     packed = sum(r.nbytes for callee in callees for p in callee.prepared for r in p.results)
     weights = packed + sum(p.data().asnumpy().nbytes for p in net.collect_params().values())

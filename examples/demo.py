@@ -12,7 +12,7 @@ import mlp
 import numpy as np
 
 import gluonjit as mx
-from gluonjit.execution.cached_call import trace_call
+from gluonjit.execution.block_compiler import trace_call
 
 TOLERANCE = 1e-5
 CALLS = 1000

@@ -123,7 +123,7 @@ class NativeFunction:
 
     def run(self, table: np.ndarray) -> None:
         """`call` with a table that has all pointers to inputs and results."""
-        nthreads = threads.start(self.layout.threads)
+        nthreads = threads.start(self.layout.threads) if self.layout.threads > 1 else 1
         arena = self.take_arena(nthreads)
         self.fill(table, arena)
         try:
@@ -207,6 +207,10 @@ class Prepared:
     @property
     def results(self) -> Results:
         return self.content.results
+
+    def is_fresh(self, versions: Sequence[Hashable] | None) -> bool:
+        """Whether the results were computed from inputs of these versions (None: unknown)."""
+        return versions is not None and self.content.seen == tuple([versions[k] for k in self.inputs])
 
     def empty(self) -> Prepared:
         """The same component, without results."""
@@ -426,13 +430,13 @@ class Executable:
         and replaced by None in the list."""
         free = 0
         with self._lock:
-            held: dict[int, np.ndarray] = {}
+            if release is None and all(p.is_fresh(versions) for p in self.prepared):
+                return self._held()
             waiting = Counter(k for p in self.prepared for k in p.inputs)
             on_disk = functools.cache(self._files.components if self._files is not None else frozenset)
             for p in self.prepared:
                 self._prepare_arenas.drop(above=2 * p.function.scratch_offset)
                 p.refresh(inputs, versions, on_disk)
-                held.update(zip(p.slots, p.results, strict=True))
                 waiting.subtract(p.inputs)
                 if release is not None:
                     for k in p.inputs:
@@ -440,9 +444,14 @@ class Executable:
                             inputs[k] = None
                             free += release(k)
             self._prepare_arenas.drop()
+            held = self._held()
         if free:
             give_back()
         return held
+
+    def _held(self) -> dict[int, np.ndarray]:
+        """The prepared values, by their slots in the main table."""
+        return {slot: r for p in self.prepared for slot, r in zip(p.slots, p.results, strict=True)}
 
     def keep_prepared(self, inputs: Sequence[np.ndarray], versions: Sequence[Hashable]) -> int:
         """Computes the prepared values, and writes those to disk that take other processes longer to compute than to
@@ -458,9 +467,9 @@ class Executable:
     def prepared_from(self, versions: Sequence[Hashable]) -> dict[int, np.ndarray] | None:
         """Prepared values by their slots in the main table, or None if they were computed from other versions."""
         with self._lock:
-            if any(p.content.seen != tuple(versions[k] for k in p.inputs) for p in self.prepared):
+            if not all(p.is_fresh(versions) for p in self.prepared):
                 return None
-            return {slot: r for p in self.prepared for slot, r in zip(p.slots, p.results, strict=True)}
+            return self._held()
 
     def check(self, inputs: Sequence[np.ndarray | None]) -> list[np.ndarray | None]:
         """The inputs, C-contiguous and aligned; IRError if their number, a shape or a dtype is not the compiled one."""

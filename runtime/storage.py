@@ -8,7 +8,7 @@ counter, and only if that moved, the counters of the storages it *watches*.
 from __future__ import annotations
 
 import mmap
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -79,3 +79,12 @@ class Storage:
         """What compiled code compares from now on to learn whether the contents may be others."""
         self.watched = True
         return self, object() if self.exposed else self.version
+
+
+def watched(arrays: Sequence[Any], which: Iterable[int]) -> list[Watched | None]:
+    """For those of the arrays that `which` numbers, what `Storage.watch` gives; None for the others."""
+    found: list[Watched | None] = [None] * len(arrays)
+    for k in which:
+        storage = arrays[k]._storage
+        found[k] = (arrays[k].storage() if storage is None else storage).watch()
+    return found

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from gluonjit.autodiff.computation import Computation, compiled
 from gluonjit.autodiff.recorded_calls import recorded_call
 from gluonjit.base import MXNetError
-from gluonjit.execution.backends import FLAGS, get_backend, parsed_flags
-from gluonjit.execution.executor import Executor
-from gluonjit.execution.open_shapes import Codes
-from gluonjit.execution.session import Inputs, Monitor, Session
+from gluonjit.execution.backends import FLAGS, parsed_flags
+from gluonjit.execution.session import Inputs, Monitor
+from gluonjit.execution.symbol_codes import Code, SymbolCodes
 from gluonjit.ir.opdef import did_you_mean
-from gluonjit.ir.types import type_of
 from gluonjit.language import late
 from gluonjit.language.kinds import as_np
 from gluonjit.language.modes import is_training, modes
@@ -44,11 +41,9 @@ class CachedOp:
         arguments, aux = sym.list_arguments(), sym.list_auxiliary_states()
         if len(set(names)) != len(names):
             raise ValueError(f"Duplicate names detected, {names}")
-        self._names, self._count = names, len(arguments)
+        self._names = names
         self._order = [names.index(name) for name in (*arguments, *aux)]
-        self._sessions: dict[Any, Session] = {}
-        self._codes = Codes()
-        self._computations: dict[Any, Computation] = {}
+        self._codes = SymbolCodes(self._symbol)
         self._monitor: Monitor | None = None
 
     def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
@@ -60,15 +55,10 @@ class CachedOp:
             if not isinstance(x, NDArray):
                 raise TypeError(f"CachedOp computes on NDArrays, got a {type(x).__name__} for {name}")
         arrays = [args[k] for k in self._order]
-        training = is_training()
-        key = training, *(type_of(x._array) for x in arrays)
-        session = self._sessions.get(key)
-        if session is None:
-            given, states = arrays[: self._count], arrays[self._count :]
-            executor = Executor(self._symbol, args[0].context, given, states, codes=self._codes)
-            session = self._sessions[key] = executor.session(training)
+        code = self._codes.code([x._array for x in arrays], is_training())
+        session = code.session
         inputs = session.inputs(arrays)
-        results = self._recorded(key, session, inputs) if modes.recording else None
+        results = self._recorded(code, inputs) if modes.recording else None
         if results is None:
             results = [NDArray._wrap(x) for x in session.run(inputs, self._monitor)]
         if out is not None:
@@ -82,15 +72,10 @@ class CachedOp:
             results = as_np(results)
         return results[0] if len(results) == 1 else results
 
-    def _recorded(self, key: Any, session: Session, inputs: Inputs) -> list[NDArray] | None:
+    def _recorded(self, code: Code, inputs: Inputs) -> list[NDArray] | None:
         """The results, noted on the tape; None if no gradient flows through the call."""
-        computation = self._computations.get(key)
-        if computation is None:
-            computation = self._computations[key] = Computation(
-                session.graph_of(inputs), compiled(get_backend(None), {})
-            )
         name, kinds = self._symbol.name or "CachedOp", [False] * len(self._symbol)
-        return recorded_call(name, session, computation, inputs, self._monitor, kinds, None)
+        return recorded_call(name, code.session, code.computation, inputs, self._monitor, kinds, None)
 
     def _register_op_hook(self, callback: Callable[..., None] | None, monitor_all: bool = False) -> None:
         """Registers `callback(name, operator, array)` for every operator's results; `monitor_all`: and for inputs."""

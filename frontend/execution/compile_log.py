@@ -125,14 +125,15 @@ class CompileLog:
         self.name = name
         self.events: deque[Event] = deque(maxlen=KEPT)
         self.counts: Counter[str] = Counter()
-        """How often each kind of event came, "calls" of the compiled form from Python, and "cached" compilations."""
+        """Under `lock`: how often each kind of event came, "calls" of the compiled form from Python, and "cached"
+        compilations."""
         self.native_calls = np.zeros(1, np.int64)
         """Calls that went straight into native code, which counts them itself (`codegen.entry.Field.CALLS`)."""
         self.seconds = 0.0
         """What all compilations took."""
         self.dropped_because = ""
         """Why there is no code, where there was some before."""
-        self._lock = forks.renewed()
+        self.lock = forks.renewed()
 
     def add(
         self,
@@ -145,7 +146,7 @@ class CompileLog:
     ) -> None:
         """`line`: of the call, if it is on another thread; else it is where the program is now."""
         event = Event(what, why, str(signature), seconds, cached, user_loc() if line is None else line)
-        with self._lock:
+        with self.lock:
             self.events.append(event)
             self.counts[what] += 1
             self.counts["cached"] += cached
@@ -158,7 +159,7 @@ class CompileLog:
         self.add(PYTHON, why)
 
     def count(self, what: str) -> None:
-        with self._lock:
+        with self.lock:
             self.counts[what] += 1
 
     def drop(self, why: str, had_code: bool) -> None:

@@ -8,35 +8,27 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gluonjit import ndarray
-from gluonjit.autodiff.computation import Computation, Forward, compiled, evaluated
+from gluonjit.autodiff.computation import Computation, Forward, evaluated
 from gluonjit.autodiff.tape import Saved, in_rows, write
 from gluonjit.base import MXNetError
 from gluonjit.context import Context, placed
 from gluonjit.execution import on_parts
-from gluonjit.execution.backends import get_backend
-from gluonjit.execution.compile_log import Signature
-from gluonjit.execution.open_shapes import Codes
 from gluonjit.execution.session import Inputs, Monitor, Session, overwrite
+from gluonjit.execution.symbol_codes import Code, SymbolCodes
+from gluonjit.ir.graph import Graph
 from gluonjit.ir.opdef import did_you_mean
-from gluonjit.ir.types import TensorType, type_of
+from gluonjit.ir.types import type_of
 from gluonjit.language import late
 from gluonjit.ndarray import NDArray
 from gluonjit.ndarray.custom_calls import kept_operators
 from gluonjit.ndarray.gradient_listeners import announce, listeners
 from gluonjit.ndarray.variable import Variable, requests
-from gluonjit.runtime.backend import Backend, Callee
-from gluonjit.runtime.executable import Executable
 from gluonjit.runtime.watching import Progress
 from gluonjit.symbol.binding import cannot_bind, simple_bind_error, solve_variables
-from gluonjit.symbol.graph import Entry, Node, devices_of, post_order, variables
+from gluonjit.symbol.graph import Entry, Node, devices_of, variables
 from gluonjit.symbol.infer import check_shape, known_variables
-from gluonjit.symbol.interpreted import interpreted, is_tiny
-from gluonjit.symbol.lower import lower, stream_numbers
 from gluonjit.symbol.shapes import is_complete, solve_shapes
 from gluonjit.symbol.storage_types import declared_storage, gradient_storage, storage_types
-
-LEARNED = ("weight", "bias", "gamma", "beta", "alpha")
-"""The endings of names of layers' parameters."""
 
 
 class Executor:
@@ -59,26 +51,22 @@ class Executor:
         inputs: Collection[str] | None = None,
         grad_arrays: Sequence[Any] | None = None,
         requests: Sequence[str] | None = None,
-        codes: Codes | None = None,
+        codes: SymbolCodes | None = None,
         groups: Mapping[str, Context] | None = None,
     ) -> None:
-        self.codes = codes or Codes()
-        """Shared by the executors of one symbol for several shapes."""
-        self._inputs = inputs
-        """Names of the arguments that change in each call, if the caller named any; the others are parameters."""
-        self._symbol = symbol.__copy__()
+        self.codes = codes or SymbolCodes(symbol.__copy__(), inputs)
+        """Shared by the executors of one symbol for several shapes. `inputs`: see there."""
+        self._symbol = self.codes.symbol
         self._ctx = ctx
         self._groups = groups or {}
         """The contexts of `AttrScope(ctx_group=…)`s: where results are said to be, as all are in one memory."""
-        self._arguments, self._aux = variables(self._symbol._heads)
+        self._arguments, self._aux = self.codes.arguments, self.codes.aux
         self.arg_arrays = list(arg_arrays)
         self.aux_arrays = list(aux_arrays)
         self.grad_arrays: list[Any] = list(grad_arrays or [None] * len(self.arg_arrays))
         self._requests = list(requests or ["null"] * len(self.arg_arrays))
-        self._sessions: dict[bool, Session] = {}
-        """By training mode."""
-        self._computations: dict[bool, Computation] = {}
-        """What runs the same graphs where gradients are wanted, by training mode."""
+        self._bound: dict[bool, Code] = {}
+        """What runs in training mode or not, as arrays keep their types."""
         self._last: _Recorded | None = None
         self._last_on_parts: on_parts.Run | None = None
         leaves = dict(zip([*self._arguments, *self._aux], [*self.arg_arrays, *self.aux_arrays]))
@@ -157,7 +145,7 @@ class Executor:
                 if node.op is not None:
                     own[:] = made.detach()
             return self.outputs
-        session = self._session(training, kwargs)
+        session = self._of_mode(training, kwargs).session
         inputs = session.inputs([*self.arg_arrays, *self.aux_arrays])
         self._last = self._unrecorded = None
         if training and self._wrt():
@@ -177,11 +165,11 @@ class Executor:
         gradients = {self._arguments[k]: (self._requests[k], self.grad_arrays[k]) for k in self._wrt()}
         return on_parts.Run(self._symbol._heads, arrays, gradients, training, self._monitor)
 
-    def _session(self, training: bool, given: Collection[str] = ()) -> Session:
-        session = self._sessions.get(training)
-        if session is None:
-            session = self._sessions[training] = self.session(training, given)
-        return session
+    def _of_mode(self, training: bool, given: Collection[str] = ()) -> Code:
+        bound = self._bound.get(training)
+        if bound is None:
+            bound = self._bound[training] = self.codes.code(self._stand_ins(), training, given)
+        return bound
 
     def _wrt(self) -> tuple[int, ...]:
         """The numbers of the arguments that get a gradient."""
@@ -192,12 +180,8 @@ class Executor:
     def _recorded(self, training: bool, inputs: Inputs, watched: list[Saved] | None = None) -> _Recorded:
         """Runs the graph, keeping what its gradient needs. `watched`: the inputs of a run that kept nothing, which is
         repeated; it has written to the states already."""
-        session = self._session(training)
-        computation = self._computations.get(training)
-        if computation is None:
-            graph = self._graph(training)
-            compile = evaluated if is_tiny(graph) else compiled(get_backend(None), {})
-            computation = self._computations[training] = Computation(graph, compile)
+        code = self._of_mode(training)
+        session, computation = code.session, code.computation
         wrt = self._wrt()
         heads = computation.differentiable(wrt)
         rows = tuple(n for n, k in enumerate(wrt) if self.grad_arrays[k].stype == "row_sparse")
@@ -217,65 +201,11 @@ class Executor:
             watched[k] = watched[k].copied()
         return watched
 
-    def session(self, training: bool, given: Collection[str] = ()) -> Session:
-        """The compiled graph for arrays like the bound ones, in their order; `given` names those that change often."""
-        params = self._parameters(given)
+    def _stand_ins(self) -> list[np.ndarray]:
+        return [x._stand_in for x in (*self.arg_arrays, *self.aux_arrays)]
 
-        def make(types: Sequence[TensorType], backend: Backend | None = None) -> Session:
-            return Session(
-                self._graph(training, types),
-                backend or get_backend(None),
-                {},
-                params=params,
-                written=[k for k, _ in self._updates()],
-                streams=stream_numbers(post_order(self._symbol._heads), training, {})[1],
-                compiled=lambda callee, seconds: self._note(types, training, callee, seconds),
-            )
-
-        types = self._types()
-        if is_tiny(self._graph(training, types)):
-            return make(types, interpreted)
-        return self.codes.session((training, params), types, make)
-
-    def _note(self, types: Sequence[TensorType], training: bool, callee: Callee, seconds: float) -> None:
-        """Tells GLUONJIT_LOG=compile of new code."""
-        if isinstance(callee, Executable):
-            names = tuple(node.name for node in (*self._arguments, *self._aux))
-            signature = Signature(names, tuple(types), training=training)
-            self.codes.note(self._symbol.name or "group", signature, seconds, callee.was_cached)
-
-    def _parameters(self, given: Collection[str]) -> tuple[int, ...]:
-        """Positions of the arrays that are assumed to change rarely: what depends on them alone is computed once.
-
-        These are all except for the inputs that the caller named, or that `forward` was called with. If there are
-        none, they are those whose names end like a layer's parameters. A wrong guess only costs time.
-        """
-        inputs = self._inputs or given
-        names = [node.name for node in self._arguments]
-        rarely = [k for k, name in enumerate(names) if (name not in inputs if inputs else name.endswith(LEARNED))]
-        return (*rarely, *range(len(names), len(names) + len(self._aux)))
-
-    def _updates(self) -> list[tuple[int, Entry]]:
-        """The positions of arrays that operators write to, with the entries of their new values."""
-        places = {node: k for k, node in enumerate([*self._arguments, *self._aux])}
-        found = {}
-        for node in post_order(self._symbol._heads):
-            for at, k in node.op.updates(node.parsed).items() if node.op and node.op.updates else ():
-                if node.inputs[at][0] in places:
-                    found[places[node.inputs[at][0]]] = node, k
-        return sorted(found.items(), key=lambda item: item[0])
-
-    def _types(self) -> list[TensorType]:
-        return [type_of(x._stand_in) for x in (*self.arg_arrays, *self.aux_arrays)]
-
-    def _graph(self, training: bool, types: Sequence[TensorType] | None = None) -> Any:
-        """The graph for arrays of these types, by default those of the bound ones."""
-        heads = self._symbol._heads
-        leaves = [*self._arguments, *self._aux]
-        inputs = [((n, 0), t) for n, t in zip(leaves, types or self._types())]
-        updates = [((leaves[k], 0), entry) for k, entry in self._updates()]
-        nodes = post_order(heads)
-        return lower(self._symbol.name or "group", inputs, nodes, heads, training=training, updates=updates)
+    def _graph(self, training: bool) -> Graph:
+        return self.codes.graph([type_of(x) for x in self._stand_ins()], training)
 
     def backward(self, out_grads: Any = None, is_train: bool = True) -> None:
         """Computes the gradients of the last `forward`, in its mode, and stores them in `grad_arrays`.
@@ -304,7 +234,7 @@ class Executor:
             self._check(watched, range(len(watched)))
             self._last = self._recorded(training, inputs, watched)
         elif self._last is None:
-            session = self._session(is_train)
+            session = self._of_mode(is_train).session
             self._last = self._recorded(is_train, session.inputs([*self.arg_arrays, *self.aux_arrays]))
         last, backward = self._last, self._last.forward.backward
         given = self._head_gradients(out_grads)
@@ -333,9 +263,7 @@ class Executor:
 
     def _demanding(self, training: bool) -> list[int]:
         """The numbers of the outputs whose gradient is read: all but those of losses."""
-        computation = self._computations.get(training)
-        if computation is None:
-            computation = self._computations[training] = Computation(self._graph(training), evaluated)
+        computation = Computation(self._graph(training), evaluated)
         wrt = self._wrt()
         heads = computation.differentiable(wrt)
         backward = computation.backward(wrt, heads)
@@ -424,9 +352,7 @@ class Executor:
             arrays.append(new)
         count = len(self._arguments)
         args, aux = arrays[:count], arrays[count:]
-        found = Executor(
-            self._symbol, self._ctx, args, aux, self._inputs, grads, self._requests, self.codes, self._groups
-        )
+        found = Executor(self._symbol, self._ctx, args, aux, None, grads, self._requests, self.codes, self._groups)
         found._monitor = self._monitor
         return found
 

@@ -19,7 +19,7 @@ from gluonjit.base import MXNetError
 from gluonjit.codegen import llvm
 from gluonjit.codegen.program import lower_program
 from gluonjit.codegen.target import host, named
-from gluonjit.execution.cached_call import trace_call
+from gluonjit.execution.block_compiler import trace_call
 from gluonjit.ir.arena import Tenant, tenants
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import Machine

@@ -6,26 +6,28 @@ An open dimension has a name in place of a size. Code for it serves all sizes fr
 from __future__ import annotations
 
 import re
+import warnings
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from gluonjit.base import MXNetError
-from gluonjit.execution.compile_log import COMPILED, FIRST, CompileLog, Signature, nearest_difference
 from gluonjit.ir.dims import LOWEST, Dim, Extent, named, names_of, parse
+from gluonjit.ir.signals import is_from_signal
 from gluonjit.ir.sizes import sizes_of, usual_name
 from gluonjit.ir.types import IRError, TensorType
+from gluonjit.language.source import stacklevel
 
 HISTORY = 16
 """So many signatures are compared."""
-MAX_OPEN = 32
-"""So many codes for open dimensions are kept: images whose sizes leave other rests have their own."""
 MAX_FAILURES = 8
 """After so many types that could not be open, each shape of calls that are alike otherwise is compiled for itself."""
 
 WHERE_DIVIDED = (
     "Strides divide sizes: declare a multiple of their product, as '32*h' for sizes that are multiples of 32."
 )
+
+Made = TypeVar("Made")
 
 Declared = Mapping[str, Mapping[int, str]]
 """Argument's name → axis → the dimension's name."""
@@ -89,6 +91,13 @@ class Openings:
         self._step: Step | None = None
         """Of the candidate that was given last."""
 
+    def declared(
+        self, declared: Declared, names: Sequence[str], types: Sequence[TensorType]
+    ) -> list[tuple[TensorType, ...]]:
+        """The candidate with the declared dimensions open, unless there is none (`declared_open`), or it has failed."""
+        found = declared_open(declared, names, types) if self.closed is None else None
+        return [tuple(found)] if found is not None and not self.has_failed(tuple(found)) else []
+
     def candidates(self, types: Sequence[TensorType]) -> Iterator[tuple[TensorType, ...]]:
         """Open types for these, in the order of WAYS. Each is followed by `succeeded` or `failed`.
 
@@ -111,6 +120,29 @@ class Openings:
 
     def has_failed(self, candidate: tuple[TensorType, ...]) -> bool:
         return candidate in self._failed
+
+    def first(
+        self,
+        candidates: Iterable[tuple[TensorType, ...]],
+        make: Callable[[tuple[TensorType, ...]], Made],
+        refused: Callable[[Exception], object] = lambda error: None,
+    ) -> Made | None:
+        """What `make` makes of the first of the candidates that can be open; None if none can. `refused` is told why
+        one cannot."""
+        for candidate in candidates:
+            try:
+                made = make(candidate)
+            except Exception as e:
+                if is_from_signal(e):
+                    raise
+                if not isinstance(e, (IRError, MXNetError)):
+                    warnings.warn(f"please report this fault of the compiler, {e!r}", stacklevel=stacklevel())
+                refused(e)
+                self.failed(candidate, str(e))
+            else:
+                self.succeeded()
+                return made
+        return None
 
     def succeeded(self) -> None:
         """There is code for the latest candidate."""
@@ -160,56 +192,6 @@ def declared_open(declared: Declared, names: Sequence[str], types: Sequence[Tens
         found.append(t.with_shape(tuple(shape)))
     names_there = names_of(n for t in found for n in t.shape)
     return found if names_there and not small & names_there and fits(found, types) else None
-
-
-class Codes:
-    """What is compiled of one graph for inputs of several shapes. Executors that were reshaped share it."""
-
-    def __init__(self) -> None:
-        self._tried: dict[Hashable, Openings] = {}
-        self._open: list[tuple[Hashable, list[TensorType], Any]] = []
-        self.log: CompileLog | None = None
-        """Made by the first executor that has its code here."""
-        self.made: deque[Signature] = deque(maxlen=HISTORY)
-        """What code was last compiled for."""
-        self._static: dict[Hashable, Any] = {}
-        """The latest session for one shape alone, until one for any shape takes over what it has packed."""
-
-    def note(self, name: str, signature: Signature, seconds: float, cached: bool) -> None:
-        """Code has been made for the executors of the graph `name`."""
-        self.log = self.log or CompileLog(name)
-        why = nearest_difference(signature, reversed(self.made)) or FIRST
-        self.log.add(
-            COMPILED, why, f"{signature.names[0]}: {signature.types[0]}, …" if signature.names else "", seconds, cached
-        )
-        self.made.append(signature)
-
-    def session(self, key: Hashable, types: list[TensorType], make: Callable[[list[TensorType]], Any]) -> Any:
-        """A `Session` for inputs of these types: one that takes them already, or a new one with those dimensions open
-        that have changed since the first, or else for these types alone. `key`: what else it depends on."""
-        family = (key, tuple((t.dtype, t.rank) for t in types))
-        for same, theirs, session in self._open:
-            if same == family and fits(theirs, types):
-                return session
-        tried = self._tried.setdefault(family, Openings())
-        for open_types in tried.candidates(types):
-            try:
-                session = make(list(open_types))
-                _ = session.callee
-            except (IRError, MXNetError) as e:
-                tried.failed(open_types, str(e))
-            else:
-                tried.succeeded()
-                tried.history.append(types)
-                self._open.append((family, list(open_types), session))
-                del self._open[:-MAX_OPEN]
-                if family in self._static:
-                    session.share(self._static.pop(family))
-                return session
-        tried.history.append(types)
-        session = make(types)
-        self._static[family] = session
-        return session
 
 
 def fits(open_types: Sequence[TensorType], types: Sequence[TensorType], lowest: int = LOWEST) -> bool:

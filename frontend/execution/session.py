@@ -25,7 +25,7 @@ from gluonjit.ndarray.custom_calls import kept_operators
 from gluonjit.runtime import forks
 from gluonjit.runtime.backend import Backend, Callee
 from gluonjit.runtime.executable import Executable
-from gluonjit.runtime.storage import Watched
+from gluonjit.runtime.storage import Watched, watched
 from gluonjit.symbol.monitored import run_monitored
 
 
@@ -54,6 +54,7 @@ class Session:
     * `written`: positions of the inputs whose arrays the graph writes to, in the order of its `updates`.
     * `streams`: the number of random streams of a call; if it is not 0, their key is the graph's last input.
     * `compiled(code, seconds)` is called when code has been made, or found in the object cache, within `seconds`.
+    * `signature`: what it is for, in the words of a log.
     """
 
     def __init__(
@@ -66,19 +67,26 @@ class Session:
         written: Sequence[int],
         streams: int,
         compiled: Callable[[Callee, float], object] = lambda callee, seconds: None,
+        signature: str = "",
     ) -> None:
         self.graph = graph.with_attrs(params=tuple(params))
         self.is_open = bool(dimensions(graph))
         self._compile: Callable[[], Callee] = lambda: backend(self.graph, options)
         self._compiled = compiled
         self._callee: Callee | None = None
+        self.has_code = False
+        """Whether `callee` is there."""
         self._lock = forks.renewed()
         self.params = tuple(params)
         self.written = tuple(written)
         self.streams = streams
+        self.signature = signature
         self._compiling: threading.Thread | None = None
         self._graphs: dict[tuple[int, ...], Graph] = {}
         """The graph for the sizes that `graph_of` was last asked for."""
+
+    def __str__(self) -> str:
+        return self.signature
 
     @property
     def callee(self) -> Callee:
@@ -89,7 +97,7 @@ class Session:
                     began = time.perf_counter()
                     callee = self._compile()
                     self._compiled(callee, time.perf_counter() - began)
-                    self._callee = callee
+                    self._callee, self.has_code = callee, True
         return self._callee
 
     def compile_meanwhile(self, then: Callable[[Exception | None], object]) -> None:
@@ -136,23 +144,18 @@ class Session:
 
         other = copy.copy(self)
         other._compile, other._callee, other._lock = same_code, None, forks.renewed()
+        other.has_code = False
         other._compiled = lambda callee, seconds: None
         return other
 
     def inputs(self, arrays: list[Any]) -> Inputs:
         """The inputs of a call with these arrays. Reserves the random key of that call."""
         elements: list[Any] = [x._array for x in arrays]
-        versions = self._versions(arrays)
+        versions = watched(arrays, self.params)
         if self.streams:
             elements.append(rng.reserve(self.streams))
             versions.append(None)
         return Inputs(arrays, elements, versions)
-
-    def _versions(self, arrays: Sequence[Any]) -> list[Watched | None]:
-        versions: list[Watched | None] = [None] * len(arrays)
-        for k in self.params:
-            versions[k] = arrays[k].storage().watch()
-        return versions
 
     def prepare(self, arrays: Sequence[Any], keep: bool) -> int:
         """Computes what depends on parameters alone, as a call with these arrays would. `keep`: writes it to disk, for
@@ -160,11 +163,16 @@ class Session:
         callee = self.callee
         if not isinstance(callee, Executable):
             return 0
-        elements, versions = [x._array for x in arrays], self._versions(arrays)
+        elements, versions = [x._array for x in arrays], watched(arrays, self.params)
         if keep:
             return callee.keep_prepared(elements, versions)
         callee.refresh(list(elements), versions)
         return 0
+
+    def call(self, arrays: list[Any]) -> tuple[Inputs, list[np.ndarray]]:
+        """The inputs of a call with these arrays, and its outputs."""
+        inputs = self.inputs(arrays)
+        return inputs, self.run(inputs)
 
     def run(
         self, inputs: Inputs, monitor: Monitor | None = None, release: Callable[[int], int] | None = None

@@ -104,7 +104,7 @@ class HybridBlock(Block):
         if not alike:
             self._jit_gradients = None
         elif self._jit_cached is not None:
-            self._jit_gradients = dict(self._jit_cached.gradients)
+            self._jit_gradients = dict(self._jit_cached.compiler.gradients)
         self._jit_cached = self._fast_call = None
 
     def _clear_cached_op(self) -> None:
@@ -322,7 +322,7 @@ class HybridBlock(Block):
                 return self._run_as_python(x, *args)
             except StateChange as e:
                 self._log_compilations().count("fallbacks")
-                if e.again and self._compiled_call().tries_again():
+                if e.again and self._compiled_call().compiler.tries_again():
                     return self._run_then_compile(x, *args)
                 _interpret(e)
             except ValueNeeded as e:
@@ -384,8 +384,8 @@ class HybridBlock(Block):
         params: dict[str, Any] = {}
         device = device_of(x, args)
         for name, p in self._reg_params.items():
-            if device is None and p._plain:
-                params[name] = p._first
+            if device is None and p._plain is not None:
+                params[name] = p._plain
             else:
                 if p._deferred_init:
                     self._finish_deferred_init(x, *args)

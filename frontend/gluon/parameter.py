@@ -85,8 +85,6 @@ class Parameter(Releasable):
     """
 
     _trainer: Any = None
-    _plain = False
-    """Whether layers compute with `_first` itself for arguments on cpu(0)."""
     _computes_data = False
     """Whether a subclass overrides `data`, so that layers must not compute with `_first`."""
 
@@ -267,10 +265,13 @@ class Parameter(Releasable):
         before = [self._first, *self._replicas]
         self._first, self._replicas = data, list(replicas)
         self._attach()
-        self._plain = data is not None and not self._computes_data and self._ctx_list == [_CPU]
+        self._note_plain()
         for old in before:
             if old is not None:
                 old._wrote()  # compiled code watches the storage that it was given, and now reads the parameter again
+
+    def _note_plain(self) -> None:
+        self._plain = self._first if self._ctx_list == [_CPU] and not self._computes_data else None
 
     def _attach(self) -> None:
         """Asks for gradients by the arrays, as `grad_req` says."""
@@ -451,6 +452,7 @@ class Parameter(Releasable):
             self._former_grads[k] = old[k].grad
         new = [*old[:k], x, *old[k + 1 :]]
         self._first, self._replicas = new[0], new[1:]
+        self._note_plain()
         old[k].storage().replaced()
 
     @property

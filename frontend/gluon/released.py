@@ -31,6 +31,8 @@ class Releasable:
     """The arrays on other contexts."""
     _released: Storage | None = None
     """The storage of an array whose memory has been freed."""
+    _plain: ndarray.NDArray | None = None
+    """The array, if layers compute with itself for arguments on cpu(0)."""
     _of_numpy = False
     """Whether the array is an `mx.np.ndarray`."""
 
@@ -50,7 +52,11 @@ class Releasable:
     @_first.setter
     def _first(self, data: ndarray.NDArray | None) -> None:
         with _releasing:
-            self.__dict__["_first"], self._released = data, None
+            self.__dict__["_first"], self._released, self._plain = data, None, None
+
+    def _note_plain(self) -> None:
+        """Sets `_plain`, when the array is a new one."""
+        raise NotImplementedError
 
     def _set_origin(self, origin: Origin) -> None:
         """Records that the array equals the contents of a file and has not been written to."""
@@ -73,9 +79,11 @@ class Releasable:
             origin = storage.piece()
             if origin is None or not origin.is_intact():
                 return 0
-            self._released, self.__dict__["_first"] = storage, None  # from now on no other thread finds it
+            # From now on no other thread finds it.
+            self._released, self.__dict__["_first"], self._plain = storage, None, None
             if sys.getrefcount(data) > _ONE_REFERENCE or sys.getrefcount(data._array) > _ONE_REFERENCE:
-                self.__dict__["_first"], self._released = data, None
+                self._first = data
+                self._note_plain()
                 return 0
             return data._array.nbytes
 
@@ -99,3 +107,4 @@ class Releasable:
             self.__dict__["_first"] = as_np(data) if self._of_numpy else data
             data._storage.origin = self._released = None
             self._attach()
+            self._note_plain()

@@ -8,13 +8,13 @@ does. A step of rows is several writes; those who take steps keep Ctrl-C away me
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from gluonjit.execution.backends import get_backend
+from gluonjit.execution.store import Store
 from gluonjit.ir.graph import Builder
 from gluonjit.ir.types import BF16, F16, F32, IRError, TensorType, dtype_of, type_of
 from gluonjit.language.source import quote, user_loc
@@ -28,6 +28,9 @@ from gluonjit.runtime.eager import Eager, quiet
 MAX_STEPS = 16
 """For how many lists of weights a step is compiled. Programs that train other parameters at every step, of which there
 may be any number of lists, get the same code for one weight at a time."""
+
+MAX_SINGLE = 256
+"""For how many kinds of weights, taken one at a time, code is kept."""
 
 
 class Update(NamedTuple):
@@ -114,9 +117,8 @@ class Steps:
     """Takes the steps of several weights in one compiled call. What is compiled is kept. Thread-safe."""
 
     def __init__(self) -> None:
-        self._known: dict[Hashable, _Step] = {}
-        self._single: dict[Hashable, _Step] = {}
-        self._lock = threading.Lock()
+        self._lists: Store[_Step] = Store(MAX_STEPS)
+        self._single: Store[_Step] = Store(MAX_SINGLE)
 
     def take(self, updates: Sequence[Update]) -> None:
         on_parts = [u for u in updates if u.rows_only or u.weight.stype != "default"]
@@ -128,12 +130,13 @@ class Steps:
             return
         check(updates)
         keys = tuple([_signature(u) for u in updates])
-        with self._lock:
-            if keys in self._known or len(self._known) < MAX_STEPS:
-                _take(self._known, keys, updates)
+        with self._lists.lock:
+            step = self._lists.find(keys)
+            if step is not None or not self._lists.is_full:
+                _take(self._lists, keys, step, updates)
                 return
             for key, u in zip(keys, updates):
-                _take(self._single, key, [u])
+                _take(self._single, key, self._single.find(key), [u])
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
@@ -142,11 +145,11 @@ class Steps:
         self.__init__()  # type: ignore[misc]
 
 
-def _take(known: dict[Hashable, _Step], key: Hashable, updates: Sequence[Update]) -> None:
-    step = known.get(key)
+def _take(known: Store[_Step], key: Hashable, step: _Step | None, updates: Sequence[Update]) -> None:
     if step is None:
         try:
-            step = known[key] = _Step(updates)
+            step = _Step(updates)
+            known.keep(key, step)
         except IRError as e:
             types = dict.fromkeys(f"{type_of(u.weight._array)} with states {_types(u.states)}" for u in updates)
             raise OperatorError(

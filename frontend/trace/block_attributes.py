@@ -59,7 +59,8 @@ class Attributes:
 
     def __init__(self) -> None:
         self._reads: dict[int, tuple[Any, set[str]]] = {}
-        self._finals: list[tuple[Any, str, Any]] = []
+        self.finals: list[tuple[Any, str, Any]] = []
+        """What each call sets: block, name, value."""
         self._reader: Callable[[], Reader | None] = lambda: None
         self.stale = False
         """Whether an attribute that was read has changed."""
@@ -106,8 +107,8 @@ class Attributes:
         """
         mine = [s for s in self._sets.values() if not s.carried]
         final = [(s.block, s.name, held(s.block, s.name)) for s in mine]
-        self._finals = [f for f in final if f[2] is MISSING or _is_plain(f[2])]
-        for block in {id(block): block for block, _, _ in self._finals}.values():
+        self.finals = [f for f in final if f[2] is MISSING or _is_plain(f[2])]
+        for block in {id(block): block for block, _, _ in self.finals}.values():
             self._follow(block)
         self._reader = weakref.ref(reader)
         self._generators.clear()
@@ -122,11 +123,11 @@ class Attributes:
     @property
     def as_set(self) -> bool:
         """Whether the attributes that the program sets have the values that it would set."""
-        return all(same(held(block, name), value) for block, name, value in self._finals)
+        return all(same(held(block, name), value) for block, name, value in self.finals)
 
     def set_again(self) -> None:
         """Sets the attributes that a call of the program sets."""
-        for block, name, value in self._finals:
+        for block, name, value in self.finals:
             if not same(held(block, name), value):
                 _put(block, name, value)
                 _tell(block, name, but=self)
@@ -141,7 +142,7 @@ class Attributes:
                 at = user_loc()
                 where = f" at {at}" if str(at) else ""
                 reader.forget(self, f"attribute {name!r} of {block.name} was set{where}")
-            elif any(own is block and its == name for own, its, _ in self._finals):
+            elif any(own is block and its == name for own, its, _ in self.finals):
                 reader.look_again()
 
     @property

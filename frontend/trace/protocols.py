@@ -20,6 +20,8 @@ class Held(Protocol):
     name: str
     _first: Any
     """The NDArray; None until it is initialized."""
+    _plain: Any
+    """The NDArray, if it is the only one, on cpu(0): what programs compute with there."""
     _declared_shape: Shape | None
     """The shape that a graph from a file declares; used where nothing else determines it."""
     _var: Any

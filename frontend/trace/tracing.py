@@ -9,10 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from gluonjit.base import MXNetError, TraceError
-from gluonjit.context import Context, cpu
+from gluonjit.base import MXNetError
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.stages import stage
 from gluonjit.ir.types import IRError, TensorType, dtype, type_of
@@ -24,6 +21,7 @@ from gluonjit.symbol.graph import Entry, Node, post_order
 from gluonjit.symbol.lower import completed_sources, lower, stream_numbers
 from gluonjit.symbol.symbol import Symbol
 from gluonjit.trace import block_attributes, facts
+from gluonjit.trace.guards import alias_pattern
 from gluonjit.trace.memory import read
 from gluonjit.trace.protocols import Held, Program
 from gluonjit.trace.recorder import Recorder
@@ -53,7 +51,7 @@ class Trace:
     * `out_views`: for each output that is a view of an input, the input's position and the view's offset in elements.
     * `refused_gradient`: why the gradient cannot be compiled, if the program defines one that cannot.
     * `facts`: what the program learned of types; `training`, `recording`: the modes it ran in, guards if `mode_fact`,
-      `recording_fact`; `context`: the arguments' device, a guard if `context_fact`.
+      `recording_fact` (see `trace/guards.py`); `context`: the arguments' device, a guard if `context_fact`.
     * `records`: whether calls are recorded though recording is off, because the program sets it on for a part.
     """
 
@@ -142,14 +140,6 @@ class Trace:
         held = [type_of(p._first._array) if p._first is not None else _declared(p) for p in self.params]
         return [*types, *held, *(type_of(x._array) for x in self.captured)]
 
-    def holds_on(self, device: Context | None) -> bool:
-        """Whether the graph is valid for arguments on this device (None: cpu(0))."""
-        return not self.context_fact or self.context == (device or cpu(0))
-
-    def holds_while(self, recording: bool) -> bool:
-        """Whether the graph is valid for calls that are recorded, or not."""
-        return not self.recording_fact or recording == self.recording
-
     def holds(self, types: Sequence[TensorType], training: bool) -> bool:
         """Whether the graph is valid for arguments of these types, in this mode."""
         return not self.broken(types, training)
@@ -218,36 +208,6 @@ def _kept_by_operator(entry: Entry) -> bool:
 
 def _declared(param: Held) -> TensorType:
     return TensorType(dtype(param.dtype), tuple(param.shape or ()))
-
-
-def alias_pattern(arrays: Sequence[Any]) -> tuple[int, ...]:
-    """For each ndarray, the position of the first one on the same memory.
-
-    TraceError for two that overlap without being the same: a write to one would change a part of the other.
-    """
-    pattern: list[int] = []
-    for k, x in enumerate(arrays):
-        for j in dict.fromkeys(pattern):
-            y = arrays[j]
-            if not np.may_share_memory(x, y):
-                continue
-            if (
-                x.shape == y.shape
-                and x.dtype == y.dtype
-                and x.__array_interface__["data"] == y.__array_interface__["data"]
-            ):
-                pattern.append(j)
-                break
-            raise TraceError(
-                f"inputs {j} and {k} of a hybridized block that writes to its inputs overlap in memory; pass copies"
-            )
-        else:
-            pattern.append(k)
-    return tuple(pattern)
-
-
-def _memory(x: np.ndarray) -> tuple[Any, ...]:
-    return x.__array_interface__["data"][0], x.shape, x.dtype
 
 
 def trace(block: Program, args: Sequence[Any]) -> Trace:

@@ -11,7 +11,7 @@ import gluonjit as mx
 from gluonjit import autograd, gluon, nd
 from gluonjit.base import MXNetError
 from gluonjit.codegen.target import named
-from gluonjit.execution.cached_call import trace_call
+from gluonjit.execution.block_compiler import trace_call
 from gluonjit.ir.text import parse_graph, print_graph
 from gluonjit.passes import run_passes
 from gluonjit.runtime.compiler import PIPELINE, compile_graph

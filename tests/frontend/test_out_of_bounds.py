@@ -142,4 +142,4 @@ def test_indices_are_checked_against_open_extents():
         assert compiled(x, i).asnumpy().tolist() == [0, last, last]
         with pytest.raises(IndexError, match=f"index {last + 1} is out of bounds for axis 1 with size {last + 1}"):
             compiled(x, i + 1).wait_to_read()
-    assert len(compiled._jit_cached._open) == 1
+    assert len(compiled._jit_cached.store.open_entries) == 1

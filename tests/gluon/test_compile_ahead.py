@@ -48,7 +48,7 @@ def held(monkeypatch):
 
 
 def _join(net):
-    for compiled in net._jit_cached._compiled.values():
+    for compiled in net._jit_cached.store.entries:
         if compiled.session._compiling is not None:
             compiled.session._compiling.join()
 
@@ -59,7 +59,7 @@ def test_calls_do_not_wait_for_code(held):
     net.hybridize(wait=False)
     for _ in range(2):
         np.testing.assert_array_equal(net(x).asnumpy(), wanted)  # operator by operator: the same bits
-    (compiled,) = net._jit_cached._compiled.values()
+    (compiled,) = net._jit_cached.store.entries
     assert compiled.session.compiled_already is None
     held.set()
     _join(net)

@@ -67,7 +67,7 @@ def test_copies_share_compiled_code(dense):
     mx.register_backend("counted", counted)
     dense.hybridize(backend="counted")
     dense(X), dense(X1)
-    calls = list(dense._jit_cached._compiled.values())
+    calls = list(dense._jit_cached.store.entries)
     assert len(graphs) == 1 and len(dense._jit_cached.traces) == 1
     assert calls[0].session.callee.main is calls[1].session.callee.main
     # Each has the values prepared from its own copy, so that calls in turn do not prepare them again.

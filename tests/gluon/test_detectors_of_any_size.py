@@ -97,7 +97,7 @@ def test_any_size(make):
         x = _image(n, 3, h, w)
         wanted = net._run_as_python(x).asnumpy()
         np.testing.assert_allclose(net(x).asnumpy(), wanted, rtol=1e-4, atol=1e-4)
-    assert len({id(c.session) for c in net._jit_cached._compiled.values()}) == 2  # for one image, and for several
+    assert len({id(c.session) for c in net._jit_cached.store.entries}) == 2  # for one image, and for several
 
 
 def test_a_table_that_is_too_small():
@@ -167,4 +167,4 @@ def test_layers_of_any_size(run):
     for shape in ((2, 3, 16, 8), (3, 3, 8, 20), (2, 3, 12, 12)):
         x = _image(*shape)
         np.testing.assert_allclose(net(x).asnumpy(), net._run_as_python(x).asnumpy(), rtol=1e-5, atol=1e-6)
-    assert len({id(c.session) for c in net._jit_cached._compiled.values()}) == 1 == len(net._jit_cached._open)
+    assert len({id(c.session) for c in net._jit_cached.store.entries}) == 1 == len(net._jit_cached.store.open_entries)

@@ -10,8 +10,8 @@ import pytest
 
 import gluonjit as mx
 from gluonjit.codegen.entry import Field
-from gluonjit.execution import cached_call, open_shapes
-from gluonjit.execution.cached_call import CachedCall
+from gluonjit.execution import block_compiler, open_shapes
+from gluonjit.execution.block_compiler import BlockCompiler
 from gluonjit.execution.open_shapes import checked, declared_open, opened
 from gluonjit.execution.session import Session
 from gluonjit.gluon import HybridBlock, nn
@@ -34,11 +34,11 @@ def _data(*shape):
 
 def _closed(net):
     """Why calls are no longer tried with open dimensions."""
-    return [tried.closed for tried in net._jit_cached._tried.values() if tried.closed is not None]
+    return net._jit_cached.store.closed
 
 
 def _sessions(net):
-    return len({id(c.session) for c in net._jit_cached._compiled.values()})
+    return len({id(c.session) for c in net._jit_cached.store.entries})
 
 
 def _check(net, arrays):
@@ -73,7 +73,7 @@ def test_a_time_limit_ends_an_attempt_to_open_dimensions(monkeypatch):
     before = signal.signal(signal.SIGUSR1, limit)
     try:
         with monkeypatch.context() as m, pytest.raises(TimeIsUp):
-            m.setattr(CachedCall, "_new", lambda *_: signal.raise_signal(signal.SIGUSR1))
+            m.setattr(BlockCompiler, "_compiled", lambda *_: signal.raise_signal(signal.SIGUSR1))
             net(_data(4, 5))
     finally:
         signal.signal(signal.SIGUSR1, before)
@@ -86,8 +86,8 @@ def test_declared_dimensions_are_open_at_once():
     net.hybridize(dynamic={"data": {0: "batch"}})
     _check(net, [(_data(n, 5),) for n in (16, 4, 7)])
     assert _sessions(net) == 1
-    (code,) = net._jit_cached._open
-    assert str(code[1].session.graph.inputs[0].type) == "f32[batch,5]"
+    (code,) = net._jit_cached.store.open_entries
+    assert str(code.session.graph.inputs[0].type) == "f32[batch,5]"
 
 
 @pytest.mark.parametrize(
@@ -104,8 +104,8 @@ def test_what_1_means(run, is_shared):
     net = _OneResult(run)
     net.hybridize()
     _check(net, [(_data(n, 5),) for n in (4, 7, 1, 3)])
-    ((_, code),) = net._jit_cached._open
-    (own,) = (c for c in net._jit_cached._compiled.values() if c.types[0].shape == (1, 5))
+    (code,) = net._jit_cached.store.open_entries
+    (own,) = (c for c in net._jit_cached.store.entries if c.types[0].shape == (1, 5))
     assert (own.session is code.session) == is_shared
 
 
@@ -201,14 +201,14 @@ def test_images_of_any_size_with_the_same_rest():
     """Strides divide multiples of a power of two: one code for all sizes that leave the same rest."""
     net = _strided()
     _check(net, [(_data(1, 2, 16, 16),), (_data(1, 2, 24, 24),)])
-    types = [str(code.session.graph.inputs[0].type) for _, code in net._jit_cached._open]
+    types = [str(code.session.graph.inputs[0].type) for code in net._jit_cached.store.open_entries]
     assert types == ["f32[1,2,8*n,8*n]"]
     before = _sessions(net)
     _check(net, [(_data(1, 2, n, n),) for n in (40, 16, 64)])
     assert _sessions(net) == before and not _closed(net)
     _check(net, [(_data(1, 2, 24, 40),)])  # height and width differ for the first time
     _check(net, [(_data(1, 2, 26, 40),), (_data(1, 2, 64, 16),), (_data(1, 2, 34, 24),)])  # another rest
-    assert len(net._jit_cached._open) == 3
+    assert len(net._jit_cached.store.open_entries) == 3
 
 
 def test_a_pyramid_of_images_needs_few_codes():
@@ -275,12 +275,12 @@ def test_a_stride_needs_multiples():
 def test_a_size_that_cannot_be_open_does_not_stop_others():
     net = _strided()
     _check(net, [(_data(1, 2, n, n),) for n in (9, 5, 64, 96, 160)])  # 2*n+1 cannot be divided by 4
-    ((_, code),) = net._jit_cached._open
+    (code,) = net._jit_cached.store.open_entries
     assert str(code.session.graph.inputs[0].type) == "f32[1,2,32*n,32*n]" and not _closed(net)
 
 
 def test_a_program_that_is_never_open_is_soon_not_tried(monkeypatch):
-    net, tried, new = _strided(), [], CachedCall._new
+    net, tried, new = _strided(), [], BlockCompiler._compiled
 
     def refuses(self, known, signature, *rest):
         if not all(t.is_static for t in signature.types):
@@ -288,7 +288,7 @@ def test_a_program_that_is_never_open_is_soon_not_tried(monkeypatch):
             raise Undecided("it depends")
         return new(self, known, signature, *rest)
 
-    monkeypatch.setattr(CachedCall, "_new", refuses)
+    monkeypatch.setattr(BlockCompiler, "_compiled", refuses)
     monkeypatch.setattr(open_shapes, "MAX_FAILURES", 3)
     _check(net, [(_data(1, 2, n, n),) for n in (8, 9, 10, 11, 12)])
     assert len(tried) == 3 and _closed(net) == ["it depends"]
@@ -362,22 +362,22 @@ def test_a_size_of_1_that_is_recorded_has_gradients_of_its_own():
 
 @pytest.mark.parametrize("wait", [True, False])
 def test_a_size_of_1_that_comes_often_gets_code_of_its_own(monkeypatch, wait):
-    monkeypatch.setattr(cached_call, "CALLS_OF_1", 4)
+    monkeypatch.setattr(block_compiler, "CALLS_OF_1", 4)
     net = _dense()
     net.hybridize(wait=wait)
     one, many = _data(1, 5), [_data(n, 5) for n in (16, 7)]
     wanted = net._run_as_python(one).asnumpy()
     for x in many:
         net(x)
-        for thread in [c.session._compiling for c in net._jit_cached._compiled.values() if c.session._compiling]:
+        for thread in [c.session._compiling for c in net._jit_cached.store.entries if c.session._compiling]:
             thread.join()
 
     def session():
         np.testing.assert_allclose(net(one).asnumpy(), wanted, rtol=1e-4, atol=1e-5)
-        own = next((c.own for c in net._jit_cached._compiled.values() if c.own), None)
+        own = next((c.own for c in net._jit_cached.store.entries if c.own), None)
         if own is not None and own.session._compiling is not None:
             own.session._compiling.join()
-        return next(c.session for c in net._jit_cached._compiled.values() if c.types[0].shape == (1, 5))
+        return next(c.session for c in net._jit_cached.store.entries if c.types[0].shape == (1, 5))
 
     found = [session(), session()]
     with mx.autograd.record(train_mode=False):
@@ -396,7 +396,7 @@ def test_gradients_of_every_size():
     sizes = (16, 7, 9, 2, 16, 33)
     for found, wanted in zip(_trained(nets[0], sizes), _trained(nets[1], sizes)):
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
-    ((_, code),) = nets[0]._jit_cached._open
+    (code,) = nets[0]._jit_cached.store.open_entries
     assert len(code.computation()._forwards) == 1 and not code.refused
     _check(nets[0], [(_data(n, 5),) for n in (7, 16)])  # not recorded: other code
 
@@ -431,7 +431,7 @@ def test_gradients_that_only_see_the_shape_of_the_result(run, is_open):
             y.backward(mx.nd.arange(y.size).reshape(y.shape))
             found.append(x.grad.asnumpy())
         np.testing.assert_allclose(*found, rtol=1e-6)
-    ((_, code),) = nets[0]._jit_cached._open
+    (code,) = nets[0]._jit_cached.store.open_entries
     assert bool(code.refused) != is_open
 
 
@@ -442,7 +442,7 @@ def test_what_only_gradients_have_open(monkeypatch):
     for n in (4, 7):
         with mx.autograd.record(train_mode=False):
             net(_data(n, 5))
-    assert len(net._jit_cached._open) == 1
+    assert len(net._jit_cached.store.open_entries) == 1
     callee = Session.callee.fget
 
     def refuses(self):
@@ -452,7 +452,7 @@ def test_what_only_gradients_have_open(monkeypatch):
 
     monkeypatch.setattr(Session, "callee", property(refuses))
     _check(net, [(_data(n, 5),) for n in (7, 9)])
-    assert not net._jit_cached._open and _closed(net) == ["whether n < 3 depends on n"]
+    assert not net._jit_cached.store.open_entries and _closed(net) == ["whether n < 3 depends on n"]
 
 
 def test_gradients_of_gradients_and_anomalies():
@@ -569,18 +569,18 @@ def test_only_a_size_that_comes_twice_gets_an_arena_of_its_own():
         assert net._fast_call is None
     net(_data(7, 5))
     assert net._fast_call is not None
-    ((_, code),) = net._jit_cached._open
+    (code,) = net._jit_cached.store.open_entries
     arenas = code.session.callee.main.arenas
     net(_data(9, 5))  # gives back what the latest call had, and takes it
     assert len(arenas._free) == 1
-    assert {id(c.session.callee.main.arenas) for c in net._jit_cached._compiled.values()} == {id(arenas)}
+    assert {id(c.session.callee.main.arenas) for c in net._jit_cached.store.entries} == {id(arenas)}
 
 
 def test_an_arena_in_use_is_not_given_back():
     net = _dense()
     net.hybridize()
     net(_data(4, 5))
-    ((_, compiled),) = net._jit_cached._compiled.items()
+    (compiled,) = net._jit_cached.store.entries
     free = compiled.session.callee.main.arenas._free
     fast = net._fast_call
     in_use = len(free)
@@ -603,7 +603,7 @@ def test_code_serves_dimensions_of_any_name(object_cache, monkeypatch):
         wanted.append(net(_data(3, 7)).asnumpy())
         net.hybridize(dynamic={"data": {0: rows, 1: columns}})
         np.testing.assert_allclose(net(_data(3, 7)).asnumpy(), wanted[0], rtol=1e-5)
-        assert _sessions(net) == 1 and str(net._jit_cached._open[0][1].session.graph.inputs[0].type) == (
+        assert _sessions(net) == 1 and str(net._jit_cached.store.open_entries[0].session.graph.inputs[0].type) == (
             f"f32[{rows},{columns}]"
         )
     assert [str(graph.inputs[0].type) for graph in made] == ["f32[n,m]"]

@@ -9,7 +9,7 @@ import warnings
 import pytest
 
 import gluonjit as mx
-from gluonjit.execution import cached_call
+from gluonjit.execution import block_compiler
 from gluonjit.gluon import nn
 
 
@@ -204,12 +204,12 @@ def test_many_codes_are_warned_about_once():
     net = dense(dynamic=False)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for n in range(1, cached_call.MANY):
+        for n in range(1, block_compiler.MANY):
             net(ones(n, 4))
     with pytest.warns(
         UserWarning, match=r"compiled 9 times(.|\n)*9×4, had 8×4(.|\n)*leave out dynamic=False"
     ) as caught:
-        for n in range(cached_call.MANY, 2 * cached_call.MANY):
+        for n in range(block_compiler.MANY, 2 * block_compiler.MANY):
             net(ones(n, 4))
     assert len(caught) == 1
 
@@ -218,7 +218,7 @@ def test_remedy_for_an_attribute():
     net = Scaled()
     net.hybridize()
     with pytest.warns(UserWarning, match=r"attribute 'scale' of (.|\n)*pass what changes as an argument"):
-        for k in range(cached_call.MANY + 1):
+        for k in range(block_compiler.MANY + 1):
             net.scale = float(k)
             net(ones(5))
 

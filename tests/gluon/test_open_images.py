@@ -79,4 +79,4 @@ def test_whole_networks(name, monkeypatch):
         for y, z in pairs:
             a, b = y.asnumpy(), z.asnumpy()
             assert a.shape == b.shape and abs(a - b).max() <= 1e-5 * abs(b).max()
-    assert len({id(c.session) for c in net._jit_cached._compiled.values()}) == 1
+    assert len({id(c.session) for c in net._jit_cached.store.entries}) == 1

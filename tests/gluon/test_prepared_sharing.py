@@ -12,7 +12,7 @@ from gluonjit.gluon import nn
 
 def _prepared(net):
     """For each code, the prepared values by what prepares them, which may depend on the batch size."""
-    codes = [c.session.callee for c in net._jit_cached._compiled.values()]
+    codes = [c.session.callee for c in net._jit_cached.store.entries]
     return [{p.same: p.content for p in code.prepared} for code in codes]
 
 

@@ -31,7 +31,7 @@ def trained(block, **options):
     mx.random.seed(1)
     with autograd.record():
         y = block(x)
-    forwards = block._jit_cached._compiled.values()
+    forwards = block._jit_cached.store.entries
     (kept,) = [f.saved_bytes for c in forwards for f in c.computation()._forwards.values()]
     y.backward()
     params = block.collect_params().values()

@@ -69,7 +69,7 @@ def test_code_for_any_shape_takes_over_what_the_first_shape_has_packed():
         executor = executor.reshape(data=(n, 16, 8, 8), allow_up_sizing=True)
         gc.collect()  # the executor that was reshaped
         (y,) = executor.forward(data=data[:n])
-        codes.append(executor._sessions[False].callee)
+        codes.append(executor._bound[False].session.callee)
     np.testing.assert_allclose(y[:4].asnumpy(), first.forward(data=data[:4])[0].asnumpy(), rtol=1e-4, atol=1e-5)
     one, any_size = codes
     assert any_size.main.is_open and not one.main.is_open
@@ -95,7 +95,7 @@ def test_buckets_share_packed_parameters():
         batch = mx.io.DataBatch([mx.nd.ones((4, 48))], bucket_key=length, provide_data=[("data", (4, 48))])
         module.forward(batch)
         executor = module._module._executor
-        return module.get_outputs()[0].asnumpy(), executor._sessions[False].callee.prepared
+        return module.get_outputs()[0].asnumpy(), executor._bound[False].session.callee.prepared
 
     found = {length: forward(length) for length in (3, 4, 2)}
     packed = [{id(r) for p in prepared for r in p.results} for _, prepared in found.values()]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gluonjit import gluon, nd
-from gluonjit.execution.cached_call import trace_call
+from gluonjit.execution.block_compiler import trace_call
 from support.compare import difference
 
 from . import control_flow_cases as cases

@@ -3,7 +3,7 @@
 import pytest
 
 import gluonjit as mx
-from gluonjit.execution.cached_call import trace_call
+from gluonjit.execution.block_compiler import trace_call
 from gluonjit.gluon import HybridBlock
 from gluonjit.ir.types import tensor
 from gluonjit.operators import expansions, registry

@@ -41,7 +41,7 @@ def test_same_bits_as_the_block_for_any_batch(files, inputs):
         y = only(predictor({"data": rows(count)}))
         np.testing.assert_array_equal(y, block(mx.nd.array(rows(count))).asnumpy())
         assert y.shape == (count, 3)
-    assert len(predictor.model.block._jit_cached._open) == 1
+    assert len(predictor.model.block._jit_cached.store.open_entries) == 1
 
 
 def test_what_is_known_of_outputs_and_rows(files, tmp_path):

@@ -71,7 +71,7 @@ def _bench(arguments: argparse.Namespace) -> None:
     first = time.perf_counter() - start
 
     if arguments.explain:
-        from gluonjit.execution.cached_call import trace_call
+        from gluonjit.execution.block_compiler import trace_call
         from gluonjit.language.modes import predict_mode
         from gluonjit.tools.cli.dump import render
 
@@ -92,7 +92,7 @@ def _bench(arguments: argparse.Namespace) -> None:
 def _imperative(block: Any, inputs: list[Any], train: bool) -> dict[str, Callable[[], Any]]:
     """`imperative`: a call of `block`, or a step of training, operator by operator. A graph from a file is evaluated as
     its operators; that has no gradients."""
-    from gluonjit.execution.cached_call import trace_call
+    from gluonjit.execution.block_compiler import trace_call
     from gluonjit.gluon import SymbolBlock
     from gluonjit.symbol.monitored import run_monitored
 

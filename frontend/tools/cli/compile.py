@@ -42,7 +42,7 @@ def add_commands(commands: Any) -> None:
 
 def _run(arguments: argparse.Namespace) -> None:
     from gluonjit.codegen.target import host, named
-    from gluonjit.execution.cached_call import trace_call
+    from gluonjit.execution.block_compiler import trace_call
     from gluonjit.ir.sizes import with_usual_names
     from gluonjit.language.modes import predict_mode
     from gluonjit.runtime import cache, prepared_files

@@ -70,7 +70,7 @@ def add_commands(commands: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    from gluonjit.execution.cached_call import trace_call
+    from gluonjit.execution.block_compiler import trace_call
     from gluonjit.language import modes
 
     stage = "explain" if arguments.explain else arguments.stage

@@ -43,7 +43,7 @@ class FileModel:
 
     def __init__(self, graph: str, params: str | None) -> None:
         from gluonjit import symbol
-        from gluonjit.execution.executor import LEARNED
+        from gluonjit.execution.symbol_codes import LEARNED
 
         self.path = graph
         self.declared: list[Input] = []
@@ -89,7 +89,7 @@ class FileModel:
         names, and for inputs whose shapes are not known.
         """
         from gluonjit import ndarray, symbol
-        from gluonjit.execution.executor import LEARNED
+        from gluonjit.execution.symbol_codes import LEARNED
         from gluonjit.gluon import SymbolBlock
 
         values = self._named(cli_inputs.arrays(inputs or self.declared, seed))

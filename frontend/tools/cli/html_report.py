@@ -31,7 +31,7 @@ def add_commands(commands: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    from gluonjit.execution.cached_call import trace_call
+    from gluonjit.execution.block_compiler import trace_call
     from gluonjit.execution.inspecting import without_gradient
     from gluonjit.gluon import HybridBlock
     from gluonjit.language import modes

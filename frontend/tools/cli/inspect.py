@@ -76,7 +76,7 @@ def _arrays(path: str, every: bool) -> None:
 
 def _block(arguments: argparse.Namespace) -> None:
     """Describes a block of a Python file, or of the zoo."""
-    from gluonjit.execution.cached_call import trace_call
+    from gluonjit.execution.block_compiler import trace_call
 
     if is_python(arguments.model) and not arguments.input:
         models.no_parameters(arguments)
@@ -120,7 +120,7 @@ def _described_graph(graph: Graph, inputs: int) -> None:
 
 def _graph(arguments: argparse.Namespace) -> list[str]:
     """Describes the graph; returns the reasons why it cannot be run."""
-    from gluonjit.execution.executor import LEARNED
+    from gluonjit.execution.symbol_codes import LEARNED
     from gluonjit.symbol import json_reader
 
     if files.is_onnx(arguments.model):
@@ -154,7 +154,7 @@ def _described(model: files.FileModel, arguments: argparse.Namespace, operators:
     types = model.types
     graph: Graph | None = None
     if arguments.input or model.declared:
-        from gluonjit.execution.cached_call import trace_call
+        from gluonjit.execution.block_compiler import trace_call
 
         block, given = model.prepare(arguments.input, 0, quiet=True)
         graph = trace_call(block, given)

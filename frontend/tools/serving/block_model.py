@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gluonjit.base import MXNetError
-from gluonjit.execution.executor import LEARNED
+from gluonjit.execution.symbol_codes import LEARNED
 from gluonjit.files.array_names import shown
 from gluonjit.gluon import SymbolBlock
 from gluonjit.ir.batch_rows import independent_rows
