@@ -18,13 +18,14 @@ from gluonjit.codegen.access import Access
 from gluonjit.codegen.index import Affine
 from gluonjit.codegen.llvm import Function, vector
 from gluonjit.codegen.sorting_network import ROWS, Network
-from gluonjit.codegen.sorting_partition import sort_in_place
-from gluonjit.codegen.sorting_words import Pairs, Words, fold, number, splat
+from gluonjit.codegen.sorting_partition import sort_distributed, sort_in_place
+from gluonjit.codegen.sorting_words import Pairs, Words
+from gluonjit.codegen.vectors import fold, number, splat
 from gluonjit.ir.annotations import KERNEL
 from gluonjit.ir.dims import Extent
 from gluonjit.ir.graph import Op
 from gluonjit.ir.kernels.op_plans import Sequential
-from gluonjit.ir.sort_words import candidates, is_partial, sort_memory
+from gluonjit.ir.sort_words import DISTRIBUTED, candidates, is_partial, sort_memory
 from gluonjit.ir.types import BF16, F16, F32, F64
 
 _INFINITY = {F16: 0x7C00, BF16: 0x7F80, F32: 0x7F800000, F64: 0x7FF0000000000000}
@@ -106,7 +107,7 @@ class Sort:
             found = self.f.op(f"insertelement {type} {found}, {self.item} {x}, i64 {lane}")
         return found
 
-    def _each(self, n: Extent, lanes: int, body: Callable[[str, int], None]) -> None:
+    def _each(self, n: Any, lanes: int, body: Callable[[str, int], None]) -> None:
         """`body(k, lanes)` for all elements below n, in vectors and then one by one."""
         f, whole = self.f, 0
         if lanes > 1:
@@ -189,8 +190,6 @@ class Sort:
                 self._write(first, k, network.first(key, count), count)
         if self.dtype.is_float:
             with f.if_(odd):
-                for key, (k, _) in zip(keys, parts):
-                    network.store(key, self.a, k)
                 self._restore(first)
 
     def _wide_key(self, x: str, lanes: int) -> str:
@@ -200,24 +199,46 @@ class Sort:
         f, wide = self.f, self.wide
         bits = int(wide[1:])
 
+        def key(k: Any, lanes: int) -> str:
+            return self._wide_key(self._element(k, lanes), lanes)
+
         def make(k: Any, lanes: int, carried: tuple[str, ...]) -> list[str]:
-            x = self._element(k, lanes)
-            f.store(vector(lanes, wide), self._wide_key(x, lanes), f.gep(wide, self.a, k), 4)
+            f.store(vector(lanes, wide), key(k, lanes), f.gep(wide, self.a, k), 4)
+            return look(k, lanes, carried)
+
+        def look(k: Any, lanes: int, carried: tuple[str, ...]) -> list[str]:
             if not self.dtype.is_float:
                 return []
+            x = self._element(k, lanes)
             odd = _resized(f, "sext", self._is_odd(x, lanes), "i1", self.item, lanes)
             return [f.op(f"or {vector(lanes, self.item)} {carried[0]}, {odd}")]
 
         def write(k: str, lanes: int) -> None:
             self._write(first, k, f.load(vector(lanes, wide), f.gep(wide, self.a, k), 4), lanes)
 
+        def write_bucket(at: str, items: str, size: str) -> None:
+            def write(k: str, lanes: int) -> None:
+                self._write(first, f.add(at, k), f.load(vector(lanes, wide), f.gep(wide, items, k), 4), lanes)
+
+            self._each(size, lanes, write)
+
         start = [("or", "0")] if self.dtype.is_float else []
-        odd = fold(f, self.n, self._lanes(bits), start, make, self.item)
-        sort_in_place(f, wide, self.s.width * 32 // bits, self.a, self.b, self.n)
-        self._each(self.count, self._lanes(bits), write)
+        lanes = self.s.width * 32 // bits
+        if self._is_distributed(bits):
+            odd = fold(f, self.n, lanes, start, look, self.item) if start else []
+            sort_distributed(f, wide, lanes, (self.a, self.b), self.n, key, write_bucket)
+        else:
+            odd = fold(f, self.n, self._lanes(bits), start, make, self.item)
+            sort_in_place(f, wide, lanes, self.a, self.b, self.n)
+            self._each(self.count, self._lanes(bits), write)
         if odd:
             with f.if_(f.op(f"icmp ne {self.item} {odd[0]}, 0")):
                 self._restore(first)
+
+    def _is_distributed(self, bits: int) -> bool:
+        """Whether a line of keys of so many bits is much longer than the cache of the second level."""
+        n = self.n if self.inner == 1 and self.n == self.count else 0
+        return isinstance(n, int) and n >= DISTRIBUTED and n * bits // 8 > 4 * self.f.target.l2
 
     def _write(self, first: str, k: Any, keys: str, lanes: int) -> None:
         """The elements with these keys as results from the k-th on."""
@@ -232,11 +253,15 @@ class Sort:
         sign = -(1 << (bits - 1))
         # Keys of zeros and of NaNs, and how many are less.
         borders = (-1, sign) if self.descending else (0, -sign - 1)
-        with f.for_(0, self.n, carried=[("i64", "0"), ("i64", "0")]) as loop:
-            key = f.load(wide, f.gep(wide, self.a, loop.index), 4)
-            less = [f.op(f"zext i1 {f.op(f'icmp slt {wide} {key}, {border}')} to i64") for border in borders]
-            loop.next(*(f.add(n, one) for n, one in zip(loop.carried, less)))
-        with f.for_(0, self.n, carried=[("i64", p) for p in loop.results]) as loop:
+
+        def count(k: Any, lanes: int, counts: tuple[str, ...]) -> list[str]:
+            type, key = vector(lanes, wide), self._wide_key(self._element(k, lanes), lanes)
+            less = [f.op(f"icmp slt {type} {key}, {number(lanes, wide, border)}") for border in borders]
+            return [f.op(f"sub {type} {n}, {_resized(f, 'sext', m, 'i1', wide, lanes)}") for n, m in zip(counts, less)]
+
+        counts = fold(f, self.n, self._lanes(int(wide[1:])), [("add", "0")] * 2, count, wide)
+        counts = [_resized(f, "sext", n, wide, "i64", 1) for n in counts]
+        with f.for_(0, self.n, carried=[("i64", n) for n in counts]) as loop:
             x = self._element(loop.index)
             magnitude = self._magnitude(x, 1)
             zero = f.op(f"icmp eq {self.item} {magnitude}, 0")

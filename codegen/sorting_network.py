@@ -18,6 +18,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from gluonjit.codegen.llvm import Function, vector
 
 ROWS = 16
@@ -195,6 +197,44 @@ class Network:
         mask = ", ".join(f"i32 {lane}" for lane in range(count))
         return self.f.op(f"shufflevector {self.vector} {value}, {self.vector} poison, <{count} x i32> <{mask}>")
 
+    @property
+    def all(self) -> str:
+        """The mask of all lanes."""
+        return f"<{', '.join(['i1 true'] * self.lanes)}>"
+
+    @property
+    def all_bits(self) -> str:
+        return str((1 << self.lanes) - 1)
+
+    def bits(self, mask: str) -> str:
+        """A mask as an i64."""
+        number = self.f.op(f"bitcast <{self.lanes} x i1> {mask} to i{self.lanes}")
+        return self.f.op(f"zext i{self.lanes} {number} to i64")
+
+    def together(self, x: str, mask: str, bits: str) -> str:
+        """A vector that begins with the lanes of x that are in the mask, in their order."""
+        f, lanes = self.f, self.lanes
+        if f.target.compresses and lanes * int(self.item[1:]) == f.target.vector_bits:
+            args = (self.vector, x), (f"<{lanes} x i1>", mask), (self.vector, "poison")
+            return f.intrinsic("llvm.experimental.vector.compress", self.vector, *args)
+        # Elsewhere a permutation that is looked up. Of bytes in 128 bits, and of words in 256, it is one instruction,
+        # which LLVM finds in what follows.
+        unit = 8 if lanes * int(self.item[1:]) <= 128 else 32
+        units = int(self.item[1:]) // unit
+        table = f.module.constant(np.array(_permutations(lanes, units), np.uint8))
+        count = lanes * units
+        part = vector(count, f"i{unit}")
+        index = f.load(vector(count, "i8"), f.gep(vector(count, "i8"), table, bits), 1)
+        if unit > 8:
+            index = f.op(f"zext {vector(count, 'i8')} {index} to {part}")
+        source = f.op(f"bitcast {self.vector} {x} to {part}")
+        result = "poison"
+        for k in range(count):
+            lane = f.op(f"extractelement {part} {index}, i64 {k}")
+            moved = f.op(f"extractelement {part} {source}, i{unit} {lane}")
+            result = f.op(f"insertelement {part} {result}, i{unit} {moved}, i64 {k}")
+        return f.op(f"bitcast {part} {result} to {self.vector}")
+
     def block(self, registers: Sequence[str]) -> list[str]:
         """As many registers as a power of two, sorted as one array."""
         rows = list(registers)
@@ -313,4 +353,13 @@ def _odd_even(n: int) -> list[tuple[int, int]]:
                         found.append((i + j, i + j + k))
             k //= 2
         p *= 2
+    return found
+
+
+def _permutations(lanes: int, units: int) -> list[list[int]]:
+    """For each mask: the lanes in it, then the others; each lane is so many units."""
+    found = []
+    for mask in range(1 << lanes):
+        order = sorted(range(lanes), key=lambda lane: not mask >> lane & 1)
+        found.append([lane * units + k for lane in order for k in range(units)])
     return found

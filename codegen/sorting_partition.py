@@ -7,17 +7,19 @@ the piece is not below any element of it, stays in order, and is put back; so no
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
-
-import numpy as np
 
 from gluonjit.codegen.llvm import Function, vector
 from gluonjit.codegen.sorting_network import ROWS, Network
+from gluonjit.codegen.vectors import fold, splat
 
 PADDING = ROWS + 1
 """Vectors behind the items that are read and written."""
 _MERGED = 2048
 """Bytes of items up to which merging is faster than quicksort."""
+BUCKETS = 8
+"""Of items that are too many for a cache."""
 _SAMPLES = 9
 _STACK = 64
 """Pieces that wait. The shorter half of a piece is next, so they are at most the logarithm of the number of items."""
@@ -32,6 +34,76 @@ def sort_in_place(f: Function, item: str, lanes: int, items: str, spare: str, n:
     else:
         network.pad(items, n, PADDING)
         f.call(_function(f, item, lanes), "void", ("ptr", items), ("ptr", spare), ("i64", n))
+
+
+def sort_distributed(
+    f: Function,
+    item: str,
+    lanes: int,
+    areas: tuple[str, str],
+    n: int,
+    key: Callable[[Any, int], str],
+    write: Callable[[str, str, str], None],
+) -> None:
+    """Sorts n items, too many for a cache, in buckets that fit into it: `key(k, lanes)` gives those from the k-th on.
+    `write(k, items, size)` takes the sorted items from the k-th on. `areas` have room for n items and PADDING more
+    vectors for each of BUCKETS.
+
+    They are read twice: counted, and distributed, by borders that are taken from a sample.
+    """
+    spare, items = areas
+    network = Network(f, item, lanes)
+    type, mask = network.vector, vector(lanes, "i1")
+    samples = 16 * BUCKETS
+    with f.for_(0, samples) as loop:
+        f.store(item, key(f.mul(loop.index, n // samples), 1), f.gep(item, items, loop.index), 1)
+    network.pad(items, samples, PADDING)
+    function = _function(f, item, lanes)
+    f.call(function, "void", ("ptr", items), ("ptr", spare), ("i64", samples))
+    borders = [f.load(item, f.gep(item, items, k * 16), 1) for k in range(1, BUCKETS)]
+
+    def count(k: Any, lanes: int, counts: tuple[str, ...]) -> list[str]:
+        x, type = key(k, lanes), vector(lanes, item)
+        less = [f.op(f"icmp slt {type} {x}, {splat(f, border, lanes, item)}") for border in borders]
+        wide = [f.op(f"sext {vector(lanes, 'i1')} {bits} to {type}") for bits in less]
+        return [f.op(f"sub {type} {count}, {one}") for count, one in zip(counts, wide)]
+
+    counts = fold(f, n, lanes, [("add", "0")] * len(borders), count, item)
+    counts = [x if item == "i64" else f.op(f"sext {item} {x} to i64") for x in counts]
+    starts = ["0", *(f.add(x, (k + 1) * PADDING * lanes) for k, x in enumerate(counts))]
+    splats = [network.splat(border) for border in borders]
+    whole = n // lanes * lanes
+    with f.for_(0, whole, lanes, carried=[("i64", start) for start in starts]) as loop:
+        x, after = key(loop.index, lanes), []
+        less = [f.op(f"icmp slt {type} {x}, {border}") for border in splats]
+        bits = [network.bits(m) for m in less]
+        for k, at in enumerate(loop.carried):
+            inside, number = less[k] if k < len(less) else network.all, bits[k] if k < len(bits) else network.all_bits
+            if k > 0:
+                inside = f.op(f"xor {mask} {inside}, {less[k - 1]}")
+                number = f.op(f"xor i64 {number}, {bits[k - 1]}")
+            network.store(network.together(x, inside, number), items, at)
+            after.append(f.add(at, f.intrinsic("llvm.ctpop", "i64", ("i64", number))))
+        loop.next(*after)
+    ends = f.alloca("i64", BUCKETS)
+    for k, end in enumerate(loop.results):
+        f.store("i64", end, f.gep("i64", ends, k), 8)
+    with f.for_(whole, n) as rest:
+        x, bucket = key(rest.index, 1), "0"
+        for border in borders:
+            bucket = f.add(bucket, f.op(f"zext i1 {f.op(f'icmp sge {item} {x}, {border}')} to i64"))
+        place = f.gep("i64", ends, bucket)
+        at = f.load("i64", place, 8)
+        f.store(item, x, f.gep(item, items, at), 1)
+        f.store("i64", f.add(at, 1), place, 8)
+    written = "0"
+    for k, start in enumerate(starts):
+        size = f.sub(f.load("i64", f.gep("i64", ends, k), 8), start)
+        bucket = f.gep(item, items, start)
+        network.pad(bucket, size, PADDING)
+        f.call(function, "void", ("ptr", bucket), ("ptr", spare), ("i64", size))
+        write(written, bucket, size)
+        written = f.add(written, size)
 
 
 def _function(f: Function, item: str, lanes: int) -> str:
@@ -147,51 +219,14 @@ class Quicksort:
             (at,) = loop.carried
             x = network.load("%items", loop.index)
             less = f.op(f"icmp slt {self.vector} {x}, {limit}")
-            bits = f.op(f"zext i{lanes} {f.op(f'bitcast <{lanes} x i1> {less} to i{lanes}')} to i64")
-            network.store(self._together(x, less, bits), "%items", at)
-            rest = f.op(f"xor <{lanes} x i1> {less}, {_all(lanes)}")
-            bits_of_rest = f.op(f"xor i64 {bits}, {(1 << lanes) - 1}")
-            network.store(self._together(x, rest, bits_of_rest), "%spare", f.sub(loop.index, at))
+            bits = network.bits(less)
+            network.store(network.together(x, less, bits), "%items", at)
+            rest = f.op(f"xor <{lanes} x i1> {less}, {network.all}")
+            bits_of_rest = f.op(f"xor i64 {bits}, {network.all_bits}")
+            network.store(network.together(x, rest, bits_of_rest), "%spare", f.sub(loop.index, at))
             loop.next(f.add(at, f.intrinsic("llvm.ctpop", "i64", ("i64", bits))))
         (middle,) = loop.results
         with f.for_(0, f.sub(whole, middle), lanes) as copy:
             network.store(network.load("%spare", copy.index), "%items", f.add(middle, copy.index))
         network.store(behind, "%items", whole)
         return middle
-
-    def _together(self, x: str, mask: str, bits: str) -> str:
-        """A vector that begins with the lanes of x that are in the mask, in their order."""
-        f, lanes = self.f, self.lanes
-        if f.target.compresses and lanes * self.bits == f.target.vector_bits:
-            args = (self.vector, x), (f"<{lanes} x i1>", mask), (self.vector, "poison")
-            return f.intrinsic("llvm.experimental.vector.compress", self.vector, *args)
-        # Elsewhere a permutation that is looked up. Of bytes in 128 bits, and of words in 256, it is one instruction,
-        # which LLVM finds in what follows.
-        unit = 8 if lanes * self.bits <= 128 else 32
-        units = self.bits // unit
-        table = f.module.constant(np.array(_permutations(lanes, units), np.uint8))
-        count = lanes * units
-        part = vector(count, f"i{unit}")
-        index = f.load(vector(count, "i8"), f.gep(vector(count, "i8"), table, bits), 1)
-        if unit > 8:
-            index = f.op(f"zext {vector(count, 'i8')} {index} to {part}")
-        source = f.op(f"bitcast {self.vector} {x} to {part}")
-        result = "poison"
-        for k in range(count):
-            lane = f.op(f"extractelement {part} {index}, i64 {k}")
-            moved = f.op(f"extractelement {part} {source}, i{unit} {lane}")
-            result = f.op(f"insertelement {part} {result}, i{unit} {moved}, i64 {k}")
-        return f.op(f"bitcast {part} {result} to {self.vector}")
-
-
-def _permutations(lanes: int, units: int) -> list[list[int]]:
-    """For each mask: the lanes in it, then the others; each lane is so many units."""
-    found = []
-    for mask in range(1 << lanes):
-        order = sorted(range(lanes), key=lambda lane: not mask >> lane & 1)
-        found.append([lane * units + k for lane in order for k in range(units)])
-    return found
-
-
-def _all(lanes: int) -> str:
-    return f"<{', '.join(['i1 true'] * lanes)}>"

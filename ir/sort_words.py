@@ -11,6 +11,8 @@ PLACE_BITS = 32
 """The low bits of a word, which hold the place of a key of at most 32 bits. No line has 2**32 elements of 32 bits."""
 _PADDING = 17 * 64
 """Bytes after each array: sorting reads and writes up to 17 vectors behind it."""
+DISTRIBUTED = 1 << 15
+"""Lines of so many elements may be distributed among 8 buckets, each of which has its own padding."""
 
 
 def candidates(count: int) -> int:
@@ -37,6 +39,9 @@ class SortMemory(NamedTuple):
 def sort_memory(x: TensorType, axis: int, count: int) -> SortMemory:
     n = x.shape[axis]
     items = candidates(count) if is_partial(n, count) else n
+    padding = _PADDING
     if isinstance(items, int):
         items = -(-items // 8) * 8  # whole cache lines
-    return SortMemory(2 if x.dtype.bits <= 32 else 5, items * 8 + _PADDING)
+        if items >= DISTRIBUTED:
+            padding *= 8
+    return SortMemory(2 if x.dtype.bits <= 32 else 5, items * 8 + padding)

@@ -1,5 +1,6 @@
 """`cumsum`, `scatter_add` and `sort` against NumPy."""
 
+import dataclasses
 import random
 
 import numpy as np
@@ -79,6 +80,20 @@ def test_every_way_to_sort(dtype, n, count):
         attrs = {"axis": axis, "descending": n % 2 == 0, "count": count}
         check("sort", [x], attrs, target, nthreads=2, at_end=True)
         check("sort", [x], {**attrs, "descending": n % 2 == 1, "order": False}, target)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "int64"])
+def test_lines_longer_than_a_cache(dtype):
+    """They are distributed among buckets, some of which are empty; no line ends with a whole vector."""
+    target = dataclasses.replace(runnable_targets()[0], l2=1 << 10)
+    rng = np.random.default_rng(0)
+    x = (100 * rng.standard_normal((3, 33001))).astype(dtype)
+    x[1] = np.arange(33001) // 20000
+    if x.dtype.kind == "f":
+        x[2, ::5] = -0.0
+        x[2, ::7] = -np.nan
+    for descending in (False, True):
+        check("sort", [x], {"axis": 1, "order": False, "descending": descending}, target, at_end=descending)
 
 
 @pytest.mark.parametrize("descending", [False, True])
