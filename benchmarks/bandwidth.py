@@ -24,8 +24,8 @@ from gluonjit.ir.graph import Builder, Graph, Value
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.types import F32, I32, TensorType
 from gluonjit.passes import run_passes
+from gluonjit.passes.pipelines import PIPELINE
 from gluonjit.runtime.arenas import aligned_array
-from gluonjit.runtime.compiler import PIPELINE
 
 Make = Callable[..., Value]
 _SMALL, _LARGE = 1 << 19, 1 << 26

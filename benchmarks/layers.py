@@ -71,7 +71,7 @@ def layers(key: str, target: Machine) -> list[Layer]:
     """The distinct ones of a workload, the first first."""
     import gluonjit as mx
     from gluonjit.execution.block_compiler import trace_call
-    from gluonjit.runtime.compiler import PIPELINE
+    from gluonjit.passes.pipelines import PIPELINE
 
     net, inputs = make(key)
     graph = trace_call(net, [mx.nd.array(x) for x in inputs])

@@ -21,7 +21,7 @@ from gluonjit.ir.machine import Machine
 from gluonjit.passes.manager import register_pass
 
 
-@register_pass("alternate")
+@register_pass("alternate", needs="fused")
 def alternate(graph: Graph, *, target: Machine, fits: float = 0.75) -> Graph:
     """Annotates loops that should alternate the direction in which they read their weights as `alternating`.
 

@@ -33,7 +33,7 @@ class Step(NamedTuple):
     op: Op
 
 
-@register_pass("differentiate", whole=True)
+@register_pass("differentiate", whole=True, needs="legal", gives="expanded")
 def differentiate(
     graph: Graph,
     *,

@@ -9,7 +9,7 @@ from gluonjit.ir.graph import Builder, Graph, Op, Value, inline, rewrite
 from gluonjit.passes.manager import register_pass
 
 
-@register_pass("expand")
+@register_pass("expand", gives="expanded")
 def expand(graph: Graph, *, gradients: bool = False) -> Graph:
     """Replaces operators (`mx.*`) by their expansions into primitives; the graph is `expanded` then.
 

@@ -30,7 +30,7 @@ SCALING = frozenset({"mul", "div"})
 SHIFTING = frozenset({"add", "sub"})
 
 
-@register_pass("fold-affine")
+@register_pass("fold-affine", needs="legal")
 def fold_affine(graph: Graph) -> Graph:
     """Moves scales and shifts per channel, if they depend on parameters alone, into the weights beside them."""
     if not any(op.definition.accumulates == "contraction" for op in graph.ops):

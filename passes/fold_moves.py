@@ -25,7 +25,7 @@ from gluonjit.passes.dce import dce
 from gluonjit.passes.manager import register_pass
 
 
-@register_pass("fold-moves")
+@register_pass("fold-moves", needs="legal")
 def fold_moves(graph: Graph) -> Graph:
     """Has convolutions and pooling do the padding, cropping and striding of what they read."""
     if not any(op.name in ("conv", "reduce_window") for op in graph.ops):

@@ -62,7 +62,7 @@ class Group:
         return self.root.results[0].shape
 
 
-@register_pass("fuse")
+@register_pass("fuse", needs="legal", gives="fused")
 def fuse(graph: Graph) -> Graph:
     """Groups primitives into kernels, so that intermediates stay in registers; the result has level `fused`."""
     graph = _DuplicateCheapOps(graph).run()

@@ -28,7 +28,7 @@ _CONSTANTS = 2
 """Registers that hold the constants of the product's epilogue, such as the bounds of a ReLU6."""
 
 
-@register_pass("fuse-depthwise")
+@register_pass("fuse-depthwise", needs="fused")
 def fuse_depthwise(graph: Graph, *, target: Machine) -> Graph:
     """Merges matrix products (1×1 convolutions) with the depthwise convolutions that alone read them."""
     merged: dict[Op, tuple[Op, dict[str, Any]]] = {}

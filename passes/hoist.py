@@ -19,7 +19,7 @@ from gluonjit.passes.lift import lift
 from gluonjit.passes.manager import register_pass
 
 
-@register_pass("hoist", whole=True)
+@register_pass("hoist", whole=True, needs="fused")
 def hoist(graph: Graph) -> Graph:
     """Moves ops that depend on parameters and constants alone into `prepare` ops.
 

@@ -29,7 +29,7 @@ _PER_BYTE = 2
 """Multiply-adds in the time of moving a byte."""
 
 
-@register_pass("hoist-strides")
+@register_pass("hoist-strides", needs="legal")
 def hoist_strides(graph: Graph) -> Graph:
     """Computes what only strided 1×1 convolutions read for the pixels that they read."""
     if not any(op.name in _ORIGINS and _strides(op) for op in graph.ops):

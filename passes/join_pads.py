@@ -23,7 +23,7 @@ class _Pad(NamedTuple):
     last: int
 
 
-@register_pass("join-pads")
+@register_pass("join-pads", needs="legal")
 def join_pads(graph: Graph, *, least: int = 8) -> Graph:
     """Joins at least `least` values of a sum that are padded with zeros along the same axis and do not overlap.
 

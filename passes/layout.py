@@ -22,7 +22,7 @@ from gluonjit.passes.manager import register_pass
 from gluonjit.passes.remarks import missed
 
 
-@register_pass("layout")
+@register_pass("layout", needs="legal")
 def layout(graph: Graph) -> Graph:
     """Makes convolutions and the ops between them channels-last, with transposes at the borders."""
     if not any(op.name == "conv" for op in graph.ops):

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gluonjit.ir.graph import Builder, Graph, Op, Value, rewrite
-from gluonjit.ir.types import IRError
 from gluonjit.passes.manager import register_pass
 
 
-@register_pass("legalize-broadcast")
+@register_pass("legalize-broadcast", needs="expanded", gives="legal")
 def legalize_broadcast(graph: Graph) -> Graph:
     """Makes NumPy's broadcasting explicit; afterwards (level `legal`) elementwise operands have the result's shape."""
-    if graph.level == "traced":
-        raise IRError(f"@{graph.name} still holds operators of the front end; run the pass `expand` first")
     if graph.level != "expanded":
         return graph
 

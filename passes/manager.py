@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 from gluonjit.ir import plugins
 from gluonjit.ir.aside import check, imported
 from gluonjit.ir.dims import Undecided
-from gluonjit.ir.graph import Graph
+from gluonjit.ir.graph import LEVELS, Graph
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.parser import parse_attrs
@@ -52,6 +52,10 @@ class Pass:
     """Names and defaults of its options."""
     takes_target: bool
     whole: bool = False
+    needs: str = LEVELS[0]
+    """The level that a graph must have at least."""
+    gives: str | None = None
+    """The level that the graph has afterwards; None: the one that it had."""
 
 
 class PassError(IRError):
@@ -87,10 +91,13 @@ _PASSES: dict[str, Pass] = {}
 _F = TypeVar("_F", bound=Callable[..., Graph])
 
 
-def register_pass(name: str, *, doc: str = "", whole: bool = False) -> Callable[[_F], _F]:
+def register_pass(
+    name: str, *, doc: str = "", whole: bool = False, needs: str = LEVELS[0], gives: str | None = None
+) -> Callable[[_F], _F]:
     """Makes the decorated function known as pass `name`. The function stays as it is and can be called.
 
-    `whole`: it sees to the bodies of loops and branches itself; other passes are run on these one by one.
+    `whole`: it sees to the bodies of loops and branches itself; other passes are run on these one by one. `needs`,
+    `gives`: see `Pass`.
     """
 
     def declare(function: _F) -> _F:
@@ -99,7 +106,7 @@ def register_pass(name: str, *, doc: str = "", whole: bool = False) -> Callable[
         parameters = inspect.signature(function).parameters
         options = {k: p.default for k, p in parameters.items() if p.kind is p.KEYWORD_ONLY and k != "target"}
         text = doc or inspect.getdoc(function) or (sys.modules[function.__module__].__doc__ or "").strip()
-        _PASSES[name] = Pass(name, text, function, options, "target" in parameters, whole)
+        _PASSES[name] = Pass(name, text, function, options, "target" in parameters, whole, needs, gives)
         return function
 
     return declare
@@ -187,6 +194,7 @@ def run_passes(
         arguments = {**options, "target": target} if step.takes_target else options
         start = time.perf_counter()
         try:
+            _check_level(step, graph)
             graph = _run(step, before, arguments)
             seconds = time.perf_counter() - start
             if verify_each and graph is not before or number == len(steps) and graph is not first:
@@ -222,6 +230,35 @@ def _run(step: Pass, graph: Graph, arguments: Mapping[str, Any]) -> Graph:
     if any(new is not old for new, old in zip(ops, graph.ops)):
         graph = replace(graph, ops=tuple(ops))
     return step.run(graph, **arguments)
+
+
+def levels(pipeline: Pipeline, level: str) -> str:
+    """The level of a graph of this level behind a pipeline. IRError if one of the passes needs another one."""
+    for name, _ in parse_pipeline(pipeline):
+        step = find_pass(name)
+        if why := _too_early(step, level):
+            raise IRError(f"pass {name!r} {why}")
+        if step.gives is not None and (step.needs == level or LEVELS.index(step.gives) > LEVELS.index(level)):
+            level = step.gives
+    return level
+
+
+def _check_level(step: Pass, graph: Graph) -> None:
+    if graph.level in LEVELS and (why := _too_early(step, graph.level)):
+        raise IRError(f"@{graph.name}: it {why}")
+
+
+def _too_early(step: Pass, level: str) -> str:
+    """What is wrong with a graph of this level, if it is too early for the pass."""
+    missing = LEVELS[LEVELS.index(level) + 1 : LEVELS.index(step.needs) + 1]
+    if not missing:
+        return ""
+    before = ", ".join(_MAKES[made] for made in missing)
+    return f"needs a graph of level {step.needs!r}, this one has {level!r}; run {before} before"
+
+
+_MAKES = {"expanded": "expand", "legal": "legalize-broadcast", "fused": "fuse", "planned": "plan-memory"}
+"""What makes a graph of each level."""
 
 
 def _check_options(step: Pass, options: Mapping[str, Any], target: Machine | None) -> Pass:

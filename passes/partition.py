@@ -39,7 +39,7 @@ REMAT = ("elementwise", "all")
 outputs of the forward graph are saved, and of a long one what lives between its sections."""
 
 
-@register_pass("partition", whole=True)
+@register_pass("partition", whole=True, needs="expanded")
 def partition(graph: Graph, *, half: str = "forward", remat: str = "elementwise") -> Graph:
     """One half of a joint graph.
 

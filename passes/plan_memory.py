@@ -49,7 +49,7 @@ class Buffer:
         return self.base + self.offset * polynomial({self.unit: 1})
 
 
-@register_pass("plan-memory")
+@register_pass("plan-memory", needs="fused", gives="planned")
 def plan_memory(graph: Graph) -> Graph:
     """Gives every intermediate a place in one arena; the result has level `planned`.
 

@@ -27,7 +27,7 @@ _PER_BYTE, _PER_TERM = 2, 2
 """Multiply-adds of a convolution in the time of moving a byte, and of adding a term of a window's sum."""
 
 
-@register_pass("reorder-pooling")
+@register_pass("reorder-pooling", needs="legal")
 def reorder_pooling(graph: Graph) -> Graph:
     """Averages before a 1×1 convolution if that spares it pixels, after it if that spares the average channels."""
     results = set(graph.results)

@@ -58,7 +58,7 @@ def has_variants(op: Op) -> bool:
     return op.name == "fused" and not KERNEL.is_on(op) and sum(o.name in _SELECTORS for o in op.regions[0].ops) == 1
 
 
-@register_pass("select")
+@register_pass("select", needs="fused")
 def select(
     graph: Graph, *, target: Machine, winograd: bool = True, variants: Mapping[Hashable, Variant] | None = None
 ) -> Graph:

@@ -21,7 +21,7 @@ from gluonjit.ir.structure import op_key
 from gluonjit.passes.manager import register_pass
 
 
-@register_pass("share-streams")
+@register_pass("share-streams", needs="fused")
 def share_streams(graph: Graph) -> Graph:
     """Random kernels that are equal but for their streams read these from a table of keys, and share code."""
     alike: dict[Hashable, list[_Draws]] = {}

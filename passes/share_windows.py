@@ -19,7 +19,7 @@ from gluonjit.ir.windows import Window, is_row_major, strides_of, windows
 from gluonjit.passes.manager import register_pass
 
 
-@register_pass("share-windows")
+@register_pass("share-windows", needs="fused")
 def share_windows(graph: Graph) -> Graph:
     """Kernels that are equal but for where they slice their operands read these slices as views, and share code."""
     places = windows(graph)

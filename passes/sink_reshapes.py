@@ -14,7 +14,7 @@ from gluonjit.ir.primitives.movement import broadcast_dims
 from gluonjit.passes.manager import register_pass
 
 
-@register_pass("sink-reshapes")
+@register_pass("sink-reshapes", needs="legal")
 def sink_reshapes(graph: Graph) -> Graph:
     """Moves reshapes towards the results, past elementwise ops and into broadcasts."""
 

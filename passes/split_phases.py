@@ -35,7 +35,7 @@ _MOST_PHASES = 256
 """Beyond these, most of the result is zeros, and the graph would be longer than what it saves."""
 
 
-@register_pass("split-phases")
+@register_pass("split-phases", needs="expanded")
 def split_phases(graph: Graph) -> Graph:
     """Replaces convolutions of dilated inputs, without strides, by a convolution for each phase of the result."""
 

@@ -18,7 +18,7 @@ from gluonjit.passes.cost import graph_cost, nanoseconds
 from gluonjit.passes.manager import register_pass
 
 
-@register_pass("threads")
+@register_pass("threads", needs="fused")
 def threads(graph: Graph, *, target: Machine, grain: int = 2000, share: int = WORTH_A_THREAD) -> Graph:
     """Decides how many threads are worth using, and which kernels they share.
 

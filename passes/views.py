@@ -40,7 +40,7 @@ from gluonjit.ir.windows import (
 from gluonjit.passes.manager import register_pass
 
 
-@register_pass("views")
+@register_pass("views", needs="fused")
 def views(graph: Graph, *, line: int = LINE) -> Graph:
     """Has kernels write their results straight into the concat that follows, and read slices and transposes where they
     are.

@@ -12,26 +12,13 @@ from gluonjit.ir.aside import aside
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.stages import stage
+from gluonjit.passes.pipelines import PIPELINE
 from gluonjit.runtime import cache, host, native
 from gluonjit.runtime.artifact import Artifact
 from gluonjit.runtime.executable import Executable, Source
 from gluonjit.runtime.kernel_library import KernelLibrary
 from gluonjit.runtime.prepared_files import PreparedFiles
 from gluonjit.runtime.threads import get_num_threads
-
-PIPELINE = (
-    "expand, legalize-broadcast, simplify, fold, cse, dce, fold-moves, reorder-pooling, fold-affine, split-phases, "
-    "hoist-strides, layout, sink-reshapes, simplify, cse, dce, fuse, select, fuse-depthwise, hoist, alternate, views, "
-    "share-windows, share-streams, threads, name-values, plan-memory"
-)
-"""The passes of the backend `llvm`, in order. `docs/passes.md` gives the reasons for the order."""
-
-
-def pipeline(winograd: bool = True) -> str:
-    """`PIPELINE` with options of `hybridize`. `winograd`: whether convolutions may be computed by fewer multiplications
-    (`passes/select_winograd.py`)."""
-    steps = {"select": "select" if winograd else "select {winograd = False}"}
-    return ", ".join(steps.get(name, name) for name in PIPELINE.split(", "))
 
 
 def compile_graph(

@@ -33,8 +33,9 @@ from gluonjit.ir.sizes import dimensions, sizes_of, with_some_sizes
 from gluonjit.ir.structure import graph_key
 from gluonjit.ir.types import IRError, TensorType
 from gluonjit.passes import run_passes
+from gluonjit.passes.pipelines import PIPELINE
 from gluonjit.runtime import library_files, predict_api
-from gluonjit.runtime.compiler import PIPELINE, artifact_of
+from gluonjit.runtime.compiler import artifact_of
 from gluonjit.runtime.executable import Executable
 from gluonjit.runtime.host import functions
 

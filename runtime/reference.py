@@ -8,9 +8,7 @@ import numpy as np
 
 from gluonjit.ir.graph import Graph, evaluate
 from gluonjit.passes import run_passes
-
-REFERENCE_PIPELINE = "expand"
-"""The passes of the backend `numpy`."""
+from gluonjit.passes.pipelines import REFERENCE_PIPELINE
 
 
 class Reference:

@@ -32,6 +32,7 @@ from gluonjit.passes.differentiate import NoGradient
 from gluonjit.passes.differentiate_control import without_rules
 from gluonjit.passes.manager import After, PassError
 from gluonjit.passes.partition import Halves, divide, saved_bytes, sources
+from gluonjit.passes.pipelines import GRADIENT_PIPELINE, JOINT_PIPELINE
 from gluonjit.passes.row_gradients import row_gradients
 from gluonjit.runtime import backend as backends
 from gluonjit.runtime.executable import Executable
@@ -40,11 +41,6 @@ from gluonjit.runtime.watching import Watch
 Run = Callable[..., "tuple[list[np.ndarray], list[np.ndarray]]"]
 """Inputs of a graph to its outputs and updates. What `compiled` makes also takes a `Watch`."""
 Compile = Callable[[Graph], Run]
-
-GRADIENT_PIPELINE = "expand {gradients = True}, legalize-broadcast, simplify, cse, dce"
-"""What is done to a graph before it is differentiated."""
-JOINT_PIPELINE = "legalize-broadcast, simplify, fold, cse, dce, join-pads, dce"
-"""What is done to the joint graph before it is divided."""
 
 
 def default_remat() -> str:

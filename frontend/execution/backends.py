@@ -104,7 +104,8 @@ def parsed_flags(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _llvm(graph: Graph, options: dict[str, Any]) -> Callee:
     imported("gluonjit.runtime.compiler")
-    from gluonjit.runtime.compiler import compile_graph, pipeline
+    from gluonjit.passes.pipelines import pipeline
+    from gluonjit.runtime.compiler import compile_graph
 
     steps = pipeline(winograd=bool(options.get("winograd", True)))
     tune, flush = (bool(options.get(key, False)) for key in ("tune", "flush_denormals"))

@@ -29,7 +29,8 @@ from gluonjit.ir.types import IRError
 from gluonjit.passes import run_passes
 from gluonjit.passes.explain import Row, explain
 from gluonjit.passes.manager import After, Pipeline
-from gluonjit.runtime.compiler import PIPELINE, compile_graph
+from gluonjit.passes.pipelines import PIPELINE
+from gluonjit.runtime.compiler import compile_graph
 from gluonjit.runtime.executable import Executable
 
 STAGES = ("trace", "expanded", "optimized")

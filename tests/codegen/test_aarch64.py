@@ -12,7 +12,7 @@ from gluonjit.codegen.team import SLEEP
 from gluonjit.ir.graph import Builder
 from gluonjit.ir.types import F32, TensorType
 from gluonjit.passes import run_passes
-from gluonjit.runtime.compiler import PIPELINE
+from gluonjit.passes.pipelines import PIPELINE
 from support.convolutions import conv
 from support.selected import kernel_name
 

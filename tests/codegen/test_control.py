@@ -10,8 +10,9 @@ from gluonjit.ir.graph import Builder, evaluate
 from gluonjit.ir.sizes import with_sizes
 from gluonjit.ir.types import BOOL, F32, I64, TensorType
 from gluonjit.passes import run_passes
+from gluonjit.passes.pipelines import PIPELINE
 from gluonjit.runtime import threads
-from gluonjit.runtime.compiler import PIPELINE, compile_graph
+from gluonjit.runtime.compiler import compile_graph
 from support.compare import assert_close
 from support.selected import TARGETS, runnable
 

@@ -13,7 +13,7 @@ from gluonjit.codegen.target import host
 from gluonjit.ir.graph import Builder
 from gluonjit.ir.types import F32, IRError, TensorType
 from gluonjit.passes import run_passes
-from gluonjit.runtime.compiler import PIPELINE
+from gluonjit.passes.pipelines import PIPELINE
 from gluonjit.runtime.executable import Executable
 from support.programs import random_program
 

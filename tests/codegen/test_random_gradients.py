@@ -9,11 +9,11 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from gluonjit.autodiff.computation import JOINT_PIPELINE
 from gluonjit.ir.graph import Graph, evaluate
 from gluonjit.ir.text import parse_graph, print_graph
 from gluonjit.passes import run_passes
 from gluonjit.passes.partition import divide, sources
+from gluonjit.passes.pipelines import JOINT_PIPELINE
 from gluonjit.runtime.compiler import compile_graph
 from support.compare import assert_close
 from support.gradients import assert_halves_agree, assert_is_gradient, joint, random_like

@@ -12,7 +12,8 @@ from gluonjit.codegen.target import host, named
 from gluonjit.ir.graph import Graph, evaluate
 from gluonjit.ir.text import parse_graph, print_graph
 from gluonjit.passes import run_passes
-from gluonjit.runtime.compiler import PIPELINE, compile_graph
+from gluonjit.passes.pipelines import PIPELINE
+from gluonjit.runtime.compiler import compile_graph
 from support.compare import assert_close
 from support.draw import DRAWERS
 from support.programs import coverage, random_program

@@ -8,8 +8,9 @@ from gluonjit.ir.annotations import STRIDES
 from gluonjit.ir.graph import Builder, evaluate
 from gluonjit.ir.types import F32, TensorType
 from gluonjit.passes import run_passes
+from gluonjit.passes.pipelines import PIPELINE
 from gluonjit.runtime import threads
-from gluonjit.runtime.compiler import PIPELINE, compile_graph
+from gluonjit.runtime.compiler import compile_graph
 from support.compare import close, difference
 from support.selected import TARGETS, kernel_name, runnable
 

@@ -14,7 +14,8 @@ from gluonjit.codegen.target import named
 from gluonjit.execution.block_compiler import trace_call
 from gluonjit.ir.text import parse_graph, print_graph
 from gluonjit.passes import run_passes
-from gluonjit.runtime.compiler import PIPELINE, compile_graph
+from gluonjit.passes.pipelines import PIPELINE
+from gluonjit.runtime.compiler import compile_graph
 
 
 @mx.operator.register("scaled_sum")

@@ -109,7 +109,7 @@ def test_weights_and_states_are_written_in_place(kind, compiled):
     """No copy in the end, but for a state that takes over the old weight."""
     from gluonjit.codegen.target import named
     from gluonjit.passes import run_passes
-    from gluonjit.runtime.compiler import PIPELINE
+    from gluonjit.passes.pipelines import PIPELINE
 
     updater, weights, grads = three(kind)
     arrays = [w._array for w in weights]

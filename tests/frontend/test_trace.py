@@ -17,7 +17,7 @@ from gluonjit.ir.types import tensor
 from gluonjit.ir.work import origin, origins
 from gluonjit.operators.registry import Operator
 from gluonjit.passes import run_passes
-from gluonjit.runtime.compiler import PIPELINE
+from gluonjit.passes.pipelines import PIPELINE
 from gluonjit.trace import parameter_shapes, trace
 
 

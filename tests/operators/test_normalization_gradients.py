@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from gluonjit import autograd, nd
-from gluonjit.autodiff.computation import GRADIENT_PIPELINE, JOINT_PIPELINE
 from gluonjit.gluon import nn
 from gluonjit.ir.text import parse_graph
 from gluonjit.passes import run_passes
 from gluonjit.passes.partition import divide
+from gluonjit.passes.pipelines import GRADIENT_PIPELINE, JOINT_PIPELINE
 
 
 @pytest.mark.parametrize("name", ["BatchNorm", "BatchNorm_v1", "_contrib_SyncBatchNorm", "_contrib_BatchNormWithReLU"])

@@ -5,12 +5,12 @@ import random
 import numpy as np
 import pytest
 
-from gluonjit.autodiff.computation import JOINT_PIPELINE
 from gluonjit.codegen.target import host
 from gluonjit.ir.graph import Builder, evaluate
 from gluonjit.ir.types import F32, I32, TensorType
 from gluonjit.passes import run_passes
 from gluonjit.passes.partition import divide
+from gluonjit.passes.pipelines import JOINT_PIPELINE
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -17,6 +17,8 @@ from gluonjit.ir.text import load, parse_graph, print_graph
 from gluonjit.ir.types import IRError, tensor
 from gluonjit.ir.verify import verify
 from gluonjit.passes import PassError, all_passes, find_pass, manager, parse_pipeline, register_pass, run_passes
+from gluonjit.passes.manager import levels
+from gluonjit.passes.pipelines import PIPELINES
 from gluonjit.passes.report import DumpFolder, PrintAfterAll, Timing, both
 
 TEXT = """graph @g(%x: f32[2]) {
@@ -88,8 +90,17 @@ print(*loaded())
 """
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     first, second = out.splitlines()
-    assert first == "gluonjit.passes.manager"
+    assert first == "", "a process that finds its code in the cache needs only `passes.pipelines`"
     assert set(second.split()) == {"gluonjit.passes.manager", "gluonjit.passes.dce"}
+
+
+def test_levels_of_the_pipelines_that_have_names():
+    """Each pass finds the level that it needs, and what a pipeline promises is what its last passes give."""
+    for name, pipeline in PIPELINES.items():
+        assert levels(pipeline.steps, pipeline.takes) == pipeline.gives, name
+    assert levels("differentiate", "legal") == "expanded"
+    with pytest.raises(IRError, match="'fuse' needs a graph of level 'legal'.*run expand, legalize-broadcast before"):
+        levels("simplify, fuse", "traced")
 
 
 def test_every_pass_has_a_name_and_a_document():

@@ -16,7 +16,8 @@ from gluonjit.ir.sizes import with_sizes
 from gluonjit.ir.text import parse_graph, print_graph
 from gluonjit.ir.verify import verify
 from gluonjit.passes import run_passes
-from gluonjit.runtime.compiler import PIPELINE, compile_graph
+from gluonjit.passes.pipelines import PIPELINE
+from gluonjit.runtime.compiler import compile_graph
 from support.networks import in_float64, random_network
 
 PASSES = ("fold-moves", "reorder-pooling", "fold-affine", "hoist-strides", "layout")

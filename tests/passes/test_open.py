@@ -13,7 +13,7 @@ from gluonjit.ir.sizes import with_sizes
 from gluonjit.ir.text import parse_graph, print_graph
 from gluonjit.ir.verify import verify
 from gluonjit.passes import run_passes
-from gluonjit.runtime.compiler import PIPELINE
+from gluonjit.passes.pipelines import PIPELINE
 from support.compare import assert_close
 from support.open_programs import OPS, SIZES, open_program
 

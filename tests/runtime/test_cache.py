@@ -24,9 +24,10 @@ from gluonjit.ir.graph import Builder
 from gluonjit.ir.opdef import REGISTRY, primitive
 from gluonjit.ir.types import BF16, F32, I64, TensorType
 from gluonjit.passes import manager
+from gluonjit.passes.pipelines import PIPELINE
 from gluonjit.runtime import build, cache, native
 from gluonjit.runtime.artifact import Artifact, Corrupt, pack, unpack
-from gluonjit.runtime.compiler import PIPELINE, compile_graph
+from gluonjit.runtime.compiler import compile_graph
 from gluonjit.tools.cli import main
 from support.programs import random_program
 from support.threads import at_once

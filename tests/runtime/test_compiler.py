@@ -8,8 +8,9 @@ import pytest
 from gluonjit.ir.graph import Builder
 from gluonjit.ir.text import parse_graph
 from gluonjit.ir.types import F32, IRError, TensorType
+from gluonjit.passes.pipelines import PIPELINE
 from gluonjit.runtime.arenas import ArenaPool
-from gluonjit.runtime.compiler import PIPELINE, compile_graph
+from gluonjit.runtime.compiler import compile_graph
 
 
 def graph_with_weights(sizes=(40, 40)):

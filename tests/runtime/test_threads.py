@@ -20,8 +20,9 @@ from gluonjit.codegen.team import Block
 from gluonjit.gluon import nn, rnn
 from gluonjit.ir.graph import Builder
 from gluonjit.ir.types import F32, IRError, TensorType
+from gluonjit.passes.pipelines import PIPELINE
 from gluonjit.runtime import cores, native, threads
-from gluonjit.runtime.compiler import PIPELINE, compile_graph
+from gluonjit.runtime.compiler import compile_graph
 from support.compare import assert_close
 from support.programs import random_program
 from support.threads import at_once
@@ -298,7 +299,8 @@ import numpy as np
 from gluonjit.ir.graph import Builder
 from gluonjit.ir.types import F32, I64, TensorType
 from gluonjit.runtime import native, threads
-from gluonjit.runtime.compiler import PIPELINE, compile_graph
+from gluonjit.passes.pipelines import PIPELINE
+from gluonjit.runtime.compiler import compile_graph
 
 def loop(trip, size=64):
     "An executable that multiplies matrices `trip` times; its barriers are as many."

@@ -45,8 +45,9 @@ def _run(arguments: argparse.Namespace) -> None:
     from gluonjit.execution.block_compiler import trace_call
     from gluonjit.ir.sizes import with_usual_names
     from gluonjit.language.modes import predict_mode
+    from gluonjit.passes.pipelines import pipeline
     from gluonjit.runtime import cache, prepared_files
-    from gluonjit.runtime.compiler import artifact_of, pipeline
+    from gluonjit.runtime.compiler import artifact_of
 
     block, given = load_model(arguments)
     if reason := cache.why_unchangeable():

@@ -57,7 +57,7 @@ def add_commands(commands: Any) -> None:
 def _run(arguments: argparse.Namespace) -> None:
     from gluonjit.execution.library_source import source_of
     from gluonjit.language.modes import predict_mode
-    from gluonjit.runtime.compiler import pipeline
+    from gluonjit.passes.pipelines import pipeline
     from gluonjit.runtime.library import check_folder, compile_library, write
 
     check_folder(Path(arguments.output), arguments.name)

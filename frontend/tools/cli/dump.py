@@ -122,7 +122,7 @@ def render(graph: Graph, stage: str, locs: bool = False, winograd: bool = True, 
     from gluonjit.codegen.target import host
     from gluonjit.ir.text import print_graph
     from gluonjit.passes import run_passes
-    from gluonjit.runtime.compiler import pipeline
+    from gluonjit.passes.pipelines import pipeline
 
     if layer is not None and stage not in ("layers", "trace", "expanded", "optimized"):
         raise MXNetError(f"--layer is for the stages layers, trace, expanded and optimized, not {stage}")

@@ -17,6 +17,7 @@ from gluonjit.files import atomic, formats
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.types import IRError
+from gluonjit.passes.pipelines import PIPELINES
 from gluonjit.tools.cli.loading import is_python, load_graph, load_python, read_text
 from gluonjit.tools.cli.terminal import add_options, add_output, show, unescaped
 
@@ -28,12 +29,8 @@ SEPARATOR = "// -----\n"
 
 
 def pipelines() -> dict[str, str]:
-    """The pipelines that have names."""
-    from gluonjit.autodiff.computation import GRADIENT_PIPELINE, JOINT_PIPELINE
-    from gluonjit.runtime.compiler import PIPELINE
-    from gluonjit.runtime.reference import REFERENCE_PIPELINE
-
-    return {"llvm": PIPELINE, "numpy": REFERENCE_PIPELINE, "gradient": GRADIENT_PIPELINE, "joint": JOINT_PIPELINE}
+    """The passes of the pipelines that have names."""
+    return {name: pipeline.steps for name, pipeline in PIPELINES.items()}
 
 
 def add_commands(commands: Any) -> None:

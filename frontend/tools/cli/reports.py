@@ -133,6 +133,7 @@ def _passes(arguments: argparse.Namespace) -> None:
 def _pass(step: Pass) -> None:
     """Describes a pass: what it does, its options, the rules that it has, and an example."""
     print(f"{step.name}: {step.doc}\n")
+    print(f"  level: {step.needs} or later" + (f", then {step.gives}" if step.gives else ""))
     for name, default in step.options.items():
         print(f"  option {name}, default {default!r}")
     for rule, names, doc in rules_of(step):

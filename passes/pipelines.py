@@ -1,0 +1,46 @@
+"""The compiler's own pipelines: which passes run in which order. `docs/passes.md` gives the reasons for the order.
+
+Each says of what level a graph must be, and of what level it is afterwards (`ir.graph.LEVELS`); a test follows the
+levels that its passes need and give. Importing this file imports no pass.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+PIPELINE = (
+    "expand, legalize-broadcast, simplify, fold, cse, dce, fold-moves, reorder-pooling, fold-affine, split-phases, "
+    "hoist-strides, layout, sink-reshapes, simplify, cse, dce, fuse, select, fuse-depthwise, hoist, alternate, views, "
+    "share-windows, share-streams, threads, name-values, plan-memory"
+)
+"""The passes of the backend `llvm`."""
+REFERENCE_PIPELINE = "expand"
+"""The passes of the backend `numpy`."""
+GRADIENT_PIPELINE = "expand {gradients = True}, legalize-broadcast, simplify, cse, dce"
+"""What is done to a graph before it is differentiated."""
+JOINT_PIPELINE = "legalize-broadcast, simplify, fold, cse, dce, join-pads, dce"
+"""What is done to the joint graph before it is divided."""
+
+
+class Named(NamedTuple):
+    """A pipeline that people can name."""
+
+    steps: str
+    takes: str
+    """The level of graphs that it is for; those of a later one will do, too."""
+    gives: str
+
+
+PIPELINES = {
+    "llvm": Named(PIPELINE, "traced", "planned"),
+    "numpy": Named(REFERENCE_PIPELINE, "traced", "expanded"),
+    "gradient": Named(GRADIENT_PIPELINE, "traced", "legal"),
+    "joint": Named(JOINT_PIPELINE, "expanded", "legal"),
+}
+
+
+def pipeline(winograd: bool = True) -> str:
+    """`PIPELINE` with options of `hybridize`. `winograd`: whether convolutions may be computed by fewer multiplications
+    (`passes/select_winograd.py`)."""
+    steps = {"select": "select" if winograd else "select {winograd = False}"}
+    return ", ".join(steps.get(name, name) for name in PIPELINE.split(", "))
