@@ -78,26 +78,35 @@ def warp_affine(x: np.ndarray, matrix: np.ndarray, height: int, width: int, meth
     start = -back @ shift
     steps = 1 if method == NEAREST else _STEPS
     rounding = _FINE // steps // 2
-    columns, rows = np.arange(width), np.arange(height)[:, None]
+    columns, rows = np.arange(width), np.arange(height)
     by_column = np.rint(back[:, 0, None] * columns * _FINE).astype(np.int64)
-    by_row = np.rint((back[:, 1] * rows + start) * _FINE).astype(np.int64) + rounding
-    places = (by_row.T[:, :, None] + by_column[:, None]) // (_FINE // steps)
-    corner, part = places // steps, places % steps
+    by_row = np.rint((back[:, 1, None] * rows + start[:, None]) * _FINE).astype(np.int64) + rounding
     if method == NEAREST:
-        offsets, kernel = np.zeros(1, np.int64), np.ones((1, 1), np.float32)
+        offsets, kernel = np.zeros(1, np.int64), np.ones((1, 1))
     else:
         offsets, kernel = kernel_taps(np.arange(_STEPS) / _STEPS, LINEAR if method == AREA else method)
-        kernel = kernel.astype(np.float32)
     reach = len(offsets)
-    framed = np.pad(x, ((reach, reach), (reach, reach), (0, 0)), constant_values=fill)
-    # Coordinates far outside read the frame, as those nearby do.
-    limits = np.array(x.shape[:2])[::-1, None, None] + reach - 1
-    total = np.zeros((height, width, x.shape[2]), np.float32)
-    table = framed.reshape(-1, x.shape[2])
-    weights_x, weights_y = kernel[part[0]], kernel[part[1]]
-    across = [np.clip(corner[0] + k, -reach, limits[0]) + reach for k in offsets]
-    for n, k in enumerate(offsets):
-        row = (np.clip(corner[1] + k, -reach, limits[1]) + reach) * framed.shape[1]
-        for m, column in enumerate(across):
-            total += table[row + column] * (weights_y[..., n, None] * weights_x[..., m, None])
-    return np.clip(np.floor(total + np.float32(0.5)), 0, 255).astype(np.uint8)
+    framed = np.pad(x, ((reach, reach), (reach, reach), (0, 4 - x.shape[2])), constant_values=fill)
+    table = framed.reshape(-1, 4).view(np.uint32)[:, 0]  # a word for each pixel
+    (across, part_x), (down, part_y) = (
+        _taps((r[:, None] + c) // (_FINE // steps), steps, offsets, n)
+        for r, c, n in zip(by_row, by_column, x.shape[1::-1])
+    )
+    weights = np.ascontiguousarray(kernel.T, np.float32)
+    weights_x, weights_y = ([np.take(one, part) for one in weights] for part in (part_x, part_y))
+    total = np.zeros((height, width, 4), np.float32)
+    for row, weight_y in zip(down, weights_y):
+        line = row * framed.shape[1]
+        for column, weight_x in zip(across, weights_x):
+            pixels = np.take(table, line + column).view(np.uint8).reshape(height, width, 4)
+            total += pixels * (weight_y * weight_x)[..., None]
+    np.floor(total + np.float32(0.5), out=total)
+    return np.clip(total, 0, 255, out=total)[..., : x.shape[2]].astype(np.uint8)
+
+
+def _taps(places: np.ndarray, steps: int, offsets: np.ndarray, size: int) -> tuple[list[np.ndarray], np.ndarray]:
+    """(for each tap, where in a frame of as many pixels around `size` ones it reads; the step of the kernel), for
+    coordinates in steps of a pixel. Those far outside read the frame, as those nearby do."""
+    corner, part = places >> steps.bit_length() - 1, places & steps - 1
+    reach = len(offsets)
+    return [np.clip(corner + k, -reach, size + reach - 1) + reach for k in offsets], part
