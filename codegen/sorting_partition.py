@@ -13,13 +13,12 @@ from typing import Any
 from gluonjit.codegen.llvm import Function, vector
 from gluonjit.codegen.sorting_network import ROWS, Network
 from gluonjit.codegen.vectors import fold, splat
+from gluonjit.ir.sort_words import BUCKETS
 
 PADDING = ROWS + 1
 """Vectors behind the items that are read and written."""
 _MERGED = 2048
 """Bytes of items up to which merging is faster than quicksort."""
-BUCKETS = 8
-"""Of items that are too many for a cache."""
 _SAMPLES = 9
 _STACK = 64
 """Pieces that wait. The shorter half of a piece is next, so they are at most the logarithm of the number of items."""

@@ -11,8 +11,11 @@ PLACE_BITS = 32
 """The low bits of a word, which hold the place of a key of at most 32 bits. No line has 2**32 elements of 32 bits."""
 _PADDING = 17 * 64
 """Bytes after each array: sorting reads and writes up to 17 vectors behind it."""
+BUCKETS = 6
+"""Among which lines are distributed that are too long for a cache. Each has its own padding. Where they end is kept in
+registers, of which some machines have 16."""
 DISTRIBUTED = 1 << 15
-"""Lines of so many elements may be distributed among 8 buckets, each of which has its own padding."""
+"""The least number of elements of such a line."""
 
 
 def candidates(count: int) -> int:
@@ -43,5 +46,5 @@ def sort_memory(x: TensorType, axis: int, count: int) -> SortMemory:
     if isinstance(items, int):
         items = -(-items // 8) * 8  # whole cache lines
         if items >= DISTRIBUTED:
-            padding *= 8
+            padding *= BUCKETS
     return SortMemory(2 if x.dtype.bits <= 32 else 5, items * 8 + padding)
