@@ -18,7 +18,8 @@ from gluonjit.codegen import llvm
 from gluonjit.codegen.program import lower_kernel
 from gluonjit.codegen.target import host
 from gluonjit.ir.annotations import KERNEL, SCRATCH, WORKSPACE
-from gluonjit.ir.graph import Builder, Graph, Op, Value, evaluate_op
+from gluonjit.ir.graph import Builder, Graph, Op, Value
+from gluonjit.ir.interpreter import evaluate_op
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.types import F32, TensorType
 from gluonjit.passes import run_passes

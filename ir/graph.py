@@ -17,17 +17,13 @@ from typing import Any
 import numpy as np
 
 from gluonjit.ir import opdef
-from gluonjit.ir.annotations import STREAM, TRAINING, without
 from gluonjit.ir.dims import Dim, Extent, Undecided, names_of
+from gluonjit.ir.interpreter import Interpreter, checked
 from gluonjit.ir.signals import is_from_signal
 from gluonjit.ir.types import IRError, TensorType, dtype, type_of
 
 LEVELS = ("traced", "expanded", "legal", "fused", "planned")
 """What a graph may hold, in pipeline order; the verifier enforces it (`ir/verify.py`)."""
-
-
-RNG_KEY = "rng_key"
-"""The name of the value that random operators draw on: an input of the graph, or what a loop's body makes of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,12 +157,12 @@ class Graph:
         return svg(self)
 
     def steps(self, *inputs: Any) -> Iterator[tuple[Op, tuple[np.ndarray, ...]]]:
-        """`evaluate`, one op after the other: yields each op with its results.
+        """Runs the graph on ndarrays or NDArrays, and yields each op with its results.
 
         >>> for op, results in graph.steps(x, weight):
         ...     print(op.name, op.results[0].name, results[0].mean())
         """
-        return steps(self, [getattr(x, "_array", x) for x in inputs])
+        return Interpreter(self).one_by_one(checked(self, [getattr(x, "_array", x) for x in inputs]))
 
     def _repr_svg_(self) -> str | None:
         try:
@@ -344,7 +340,7 @@ class Builder(Emitter):
     def random_key(self) -> Value:
         """`key`, made if need be."""
         if self.key is None:
-            self.key = self.input(RNG_KEY, TensorType(_I64, (2,)))
+            self.key = self.input(opdef.RNG_KEY, TensorType(_I64, (2,)))
         return self.key
 
     def update(self, state: Value, new: Value) -> None:
@@ -431,7 +427,7 @@ class _ByRule(Rewriter):
         super().__init__(graph, level)
         self.rule = rule
         self.changed = level is not None and level != graph.level
-        self.b.key = next((self.env[v] for v in graph.inputs if v.name == RNG_KEY), None)
+        self.b.key = next((self.env[v] for v in graph.inputs if v.name == opdef.RNG_KEY), None)
 
     def visit(self, op: Op) -> Sequence[Value]:
         operands = tuple([self.env[v] for v in op.operands])
@@ -444,7 +440,7 @@ class _ByRule(Rewriter):
                 if old.name and not value.name:
                     # Only a hint for the printer, on a value that this very builder made.
                     object.__setattr__(value, "name", old.name)
-        if op.results and op.results[0].name == RNG_KEY:
+        if op.results and op.results[0].name == opdef.RNG_KEY:
             self.b.key = new[0]
         return new
 
@@ -526,57 +522,3 @@ def inline(b: Builder, body: Graph, operands: Sequence[Value]) -> tuple[Value, .
         b._append(Op(op.name, tuple([env[v] for v in op.operands]), attrs, results, op.regions, op.loc or b.loc))
         env.update(zip(op.results, results, strict=True))
     return tuple(env[v] for v in body.outputs)
-
-
-def evaluate(graph: Graph, inputs: Sequence[Any]) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Runs the graph op by op on ndarrays through each primitive's `eval`: the reference for everything else.
-
-    Returns (outputs, updated states). Raises IRError when an input does not have the declared type.
-    """
-    env: dict[Value, np.ndarray] = dict(zip(graph.inputs, map(np.asarray, inputs)))
-    for op, results in steps(graph, inputs):
-        env.update(zip(op.results, results, strict=True))
-    return [env[v] for v in graph.outputs], [env[v] for _, v in graph.updates]
-
-
-def steps(graph: Graph, inputs: Sequence[Any]) -> Iterator[tuple[Op, tuple[np.ndarray, ...]]]:
-    """Runs the graph op by op on ndarrays; yields each op with its results. Raises IRError when an input does not have
-    the declared type."""
-    if len(inputs) != len(graph.inputs):
-        raise IRError(f"@{graph.name} takes {len(graph.inputs)} inputs, got {len(inputs)}")
-    env: dict[Value, np.ndarray] = {}
-    for v, x in zip(graph.inputs, inputs, strict=True):
-        x = np.asarray(x)
-        if type_of(x) != v.type:
-            raise IRError(f"input %{v.name} of @{graph.name} is {v.type}, got {type_of(x)}")
-        env[v] = x
-    for op in graph.ops:
-        results = _step(graph, op, env)
-        env.update(zip(op.results, results, strict=True))
-        yield op, results
-
-
-def _step(graph: Graph, op: Op, env: Mapping[Value, np.ndarray]) -> tuple[np.ndarray, ...]:
-    operands = [env[v] for v in op.operands]
-    if op.definition.level != "operator":
-        return evaluate_op(op, operands)
-    training = bool(op.attrs.get(TRAINING.name, graph.attrs.get("training", False)))
-    expansion = op.definition.expansion([v.type for v in op.operands], op.attrs, training)
-    if len(expansion.inputs) > len(operands):  # it draws random numbers, on streams of its own
-        key = next(x for v, x in env.items() if v.name == "rng_key")
-        operands.append(key + np.array((0, STREAM.of(op)), np.int64))
-    return tuple(evaluate(expansion, operands)[0])
-
-
-def evaluate_op(op: Op, operands: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
-    definition = op.definition
-    if not isinstance(definition, opdef.Primitive):
-        raise IRError(f"{op.name} is not a primitive; run the pass `expand` first")
-    attrs = without(op.attrs)
-    if definition.region_count:
-        attrs["regions"] = op.regions
-    # NumPy warns where IEEE has an answer (1/0, log(-1)); the answer is what is wanted.
-    with np.errstate(all="ignore"):
-        out = definition.eval(*operands, **attrs)
-    out = out if isinstance(out, tuple) else (out,)
-    return tuple(np.asarray(x, dtype=r.type.dtype.numpy) for x, r in zip(out, op.results, strict=True))

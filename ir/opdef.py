@@ -25,6 +25,10 @@ REQUIRED: Any = object()
 """Default of an attribute that must be given."""
 
 
+RNG_KEY = "rng_key"
+"""The name of the value that random operators draw on: an input of the graph, or what a loop's body makes of one."""
+
+
 class OpDef:
     """An operator's definition.
 
@@ -65,7 +69,7 @@ class OpDef:
 
     def expansion(self, types: Sequence[TensorType], attrs: Mapping[str, Any], training: bool = False) -> Graph:
         """The results of an operator as a graph of primitives over inputs of these types, and a last one named
-        `rng_key` if it draws random numbers, on streams counted from 0; its attribute `streams` says how many."""
+        `RNG_KEY` if it draws random numbers, on streams counted from 0; its attribute `streams` says how many."""
         raise NotImplementedError
 
     def with_gradient(self, types: Sequence[TensorType], attrs: Mapping[str, Any], training: bool = False) -> Any:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from gluonjit.ir.dims import Dim
-from gluonjit.ir.graph import Builder, Graph, Op, Value, evaluate_op, rewrite
+from gluonjit.ir.graph import Builder, Graph, Op, Value, rewrite
+from gluonjit.ir.interpreter import evaluate_op
 from gluonjit.ir.opdef import Primitive
 from gluonjit.passes.dce import is_pure
 from gluonjit.passes.manager import register_pass

@@ -15,7 +15,7 @@ PIPELINE = (
 )
 """The passes of the backend `llvm`."""
 REFERENCE_PIPELINE = "expand"
-"""The passes of the backend `numpy`."""
+"""What the backend `numpy` interprets, as primitives."""
 GRADIENT_PIPELINE = "expand {gradients = True}, legalize-broadcast, simplify, cse, dce"
 """What is done to a graph before it is differentiated."""
 JOINT_PIPELINE = "legalize-broadcast, simplify, fold, cse, dce, join-pads, dce"

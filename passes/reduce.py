@@ -13,7 +13,8 @@ from dataclasses import replace
 import numpy as np
 
 from gluonjit.ir.dims import LOWEST
-from gluonjit.ir.graph import Graph, Op, Value, evaluate
+from gluonjit.ir.graph import Graph, Op, Value
+from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.sizes import dimensions, with_sizes
 from gluonjit.ir.types import IRError
 from gluonjit.ir.verify import verify

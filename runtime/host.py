@@ -14,7 +14,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from gluonjit.codegen.host import CALLBACK
-from gluonjit.ir.graph import Graph, evaluate
+from gluonjit.ir.graph import Graph
+from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.sizes import with_sizes
 from gluonjit.ir.text import parse_graph
 from gluonjit.ir.types import TensorType

@@ -1,25 +1,30 @@
-"""The backend `numpy`: the graph op by op, by each primitive's definition."""
+"""The backend `numpy`: graphs are interpreted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
+from typing import Any
 
 import numpy as np
 
-from gluonjit.ir.graph import Graph, evaluate
-from gluonjit.passes import run_passes
-from gluonjit.passes.pipelines import REFERENCE_PIPELINE
+from gluonjit.ir.graph import Graph
+from gluonjit.ir.interpreter import Interpreter
 
 
 class Reference:
-    """Evaluates the expanded graph op by op."""
+    """A graph that is interpreted wherever code is expected (`runtime.backend.Callee`)."""
 
-    def __init__(self, graph: Graph, after: Callable[..., None] | None = None) -> None:
-        self.graph = run_passes(graph, REFERENCE_PIPELINE, after=after)
+    def __init__(self, graph: Graph) -> None:
+        self._interpreter = Interpreter(graph)
 
     def run(
         self, inputs: Sequence[np.ndarray], versions: Sequence[Hashable] | None = None
     ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        outputs, updates = evaluate(self.graph, inputs)
+        outputs, updates = self._interpreter.run(inputs)
         # Hybridized outputs never alias inputs, nor each other.
         return [np.array(x) for x in outputs], [np.array(x) for x in updates]
+
+
+def reference(graph: Graph, options: dict[str, Any]) -> Reference:
+    """The backend (`runtime.backend.Backend`), which has no options."""
+    return Reference(graph)

@@ -19,7 +19,8 @@ import numpy as np
 from gluonjit.codegen import llvm
 from gluonjit.codegen.program import lower_kernel
 from gluonjit.ir.annotations import KERNEL, SCRATCH, WORKSPACE
-from gluonjit.ir.graph import Graph, Op, Value, evaluate_op, subgraph
+from gluonjit.ir.graph import Graph, Op, Value, subgraph
+from gluonjit.ir.interpreter import evaluate_op
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.sizes import with_hints
 from gluonjit.ir.structure import op_key

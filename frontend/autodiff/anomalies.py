@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from gluonjit.base import MXNetError
-from gluonjit.ir.graph import Graph, Loc, evaluate_op
+from gluonjit.ir.graph import Graph, Loc, Op
+from gluonjit.ir.interpreter import Interpreter
 from gluonjit.language.modes import modes
 from gluonjit.language.source import quote
-from gluonjit.passes import run_passes
-from gluonjit.runtime.eager import quiet
 from gluonjit.symbol.monitored import run_monitored
 
 
@@ -111,15 +110,13 @@ def check_gradient(
     raise MXNetError(f"detect_anomaly: the gradient of {name}{inside} has {found}{quote(loc)}")
 
 
-def _first(graph: Graph, inputs: Sequence[np.ndarray]) -> Any:
+def _first(graph: Graph, inputs: Sequence[np.ndarray]) -> Op | None:
     """The first primitive of a graph whose results have a nan or infinity, though its operands have none."""
-    graph = run_passes(graph, "expand")
-    values = dict(zip(graph.inputs, inputs, strict=True))
-    with quiet():
-        for op in graph.ops:
-            operands = [values[v] for v in op.operands]
-            results = [np.asarray(x) for x in evaluate_op(op, operands)]
-            if fault(results) is not None and fault(operands) is None:
-                return op
-            values.update(zip(op.results, results))
-    return None
+    found: list[Op] = []
+
+    def look(op: Op, operands: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> None:
+        if not found and fault(results) is not None and fault(operands) is None:
+            found.append(op)
+
+    Interpreter(graph).run(inputs, look)
+    return found[0] if found else None

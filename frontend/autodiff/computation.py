@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gluonjit.autodiff.evaluator import Evaluator
 from gluonjit.autodiff.presence import Tokens, late_ops, with_tokens, without_tokens
 from gluonjit.autodiff.presence import sources as sources_of
 from gluonjit.base import MXNetError
 from gluonjit.ir.dims import Undecided
 from gluonjit.ir.graph import Graph
+from gluonjit.ir.interpreter import Interpreter
 from gluonjit.ir.opdef import NO_GRADIENT
 from gluonjit.ir.sizes import fitted, untold
 from gluonjit.ir.types import BOOL, IRError
@@ -52,7 +52,7 @@ def default_remat() -> str:
 
 def evaluated(graph: Graph) -> Run:
     """Runs a graph op by op, with NumPy: for graphs too small to be worth compiling."""
-    return Evaluator(graph).run
+    return Interpreter(graph).run
 
 
 def compiled(

@@ -21,9 +21,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from gluonjit.autodiff.computation import Run
-from gluonjit.autodiff.evaluator import Evaluator
 from gluonjit.base import MXNetError
 from gluonjit.ir.graph import Graph, Op
+from gluonjit.ir.interpreter import Interpreter
 from gluonjit.ir.types import IRError, TensorType, type_of
 from gluonjit.language import late, rng
 from gluonjit.operators.registry import Operator, operator_graph
@@ -163,14 +163,14 @@ class Tiered:
 def tiered(graph: Graph) -> Run:
     """Runs a graph of level up to `legal` in this way; what `Computation` takes for `compile`."""
     tier = Tiered(lambda: graph, lambda: run_passes(graph, "expand"))
-    evaluator: Evaluator | None = None
+    interpreter: Interpreter | None = None
 
     def run(inputs: Sequence[np.ndarray], watch: Watch | None = None) -> Any:
-        nonlocal evaluator
+        nonlocal interpreter
         callee = tier.native()
         if callee is None:
-            evaluator = evaluator or Evaluator(graph)
-            return evaluator.run(inputs)
+            interpreter = interpreter or Interpreter(graph)
+            return interpreter.run(inputs)
         arrays = [np.asarray(x, order="C") for x in inputs]
         if watch is None or not isinstance(callee, Executable):
             return callee.run(arrays)

@@ -14,6 +14,7 @@ from gluonjit.ir.types import IRError
 from gluonjit.language import late
 from gluonjit.operators import attributes
 from gluonjit.runtime.backend import Backend, Callee
+from gluonjit.runtime.reference import reference
 
 DEFAULT = "llvm"
 
@@ -135,16 +136,10 @@ def opens_dimensions(backend: Backend) -> bool:
     return backend is _llvm
 
 
-def _numpy(graph: Graph, options: dict[str, Any]) -> Callee:
-    from gluonjit.runtime.reference import Reference
-
-    return Reference(graph)
-
-
 OPTIONS = ("winograd", "tune", "flush_denormals")
 
 register_backend("llvm", _llvm, OPTIONS)
 late.compile_graph.provide(_llvm)
-register_backend("numpy", _numpy, OPTIONS)  # the reference, which accepts the same options and ignores them
+register_backend("numpy", reference, OPTIONS)  # which accepts the same options and ignores them
 # MXNet's name for its own CPU library: programs that ask for it want the fast backend.
 register_backend("MKLDNN", _llvm, OPTIONS)

@@ -18,10 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.autodiff.evaluator import Evaluator
 from gluonjit.base import MXNetError, TraceError
 from gluonjit.execution import program_text
-from gluonjit.ir.graph import RNG_KEY, Loc
+from gluonjit.ir.graph import Loc
+from gluonjit.ir.interpreter import Interpreter
+from gluonjit.ir.opdef import RNG_KEY
 from gluonjit.ir.types import IRError
 from gluonjit.language import forms, rng
 from gluonjit.language.running import no_trace
@@ -247,7 +248,7 @@ class _Checker(Recorder):
         with no_trace():
             graph = lower("check", inputs, nodes, [entry], training=self.training, constants=self.constants)
             arrays = [*known.values(), *([np.zeros(2, np.int64)] if graph.inputs[-1:] and _is_key(graph) else [])]
-            (result,), _ = Evaluator(graph).run(arrays)
+            (result,), _ = Interpreter(graph).run(arrays)
         self._values[entry] = result
 
     def _elements(self, origin: Any) -> np.ndarray:

@@ -18,12 +18,25 @@ from gluonjit.ir.graph import Graph
 from gluonjit.ir.types import TensorType, type_of
 from gluonjit.runtime.backend import Backend, Callee
 from gluonjit.runtime.executable import Executable
+from gluonjit.runtime.reference import reference
 from gluonjit.symbol.graph import Entry, post_order, variables
-from gluonjit.symbol.interpreted import interpreted, is_tiny
 from gluonjit.symbol.lower import lower, stream_numbers
 
 LEARNED = ("weight", "bias", "gamma", "beta", "alpha")
 """The endings of names of layers' parameters."""
+_FEW = 1 << 12
+"""The most elements of all operands and results of an operator that is not worth compiling. A matrix product of that
+size takes 100 µs without BLAS."""
+
+
+def is_tiny(graph: Graph) -> bool:
+    """Whether a graph of level `traced` is one operator (no loop, no branch) on at most `_FEW` elements. Compiling it
+    would take tens of milliseconds, interpreting it takes microseconds. The choice depends on the graph alone, never on
+    a clock, so that the same program always gives the same bits, which are those of the plain call."""
+    if len(graph.ops) != 1 or graph.ops[0].definition.level != "operator":
+        return False
+    (op,) = graph.ops
+    return sum(v.size for v in (*op.operands, *op.results)) <= _FEW
 
 
 class Code:
@@ -74,7 +87,7 @@ class SymbolCodes:
 
     def _made(self, types: Sequence[TensorType], training: bool, params: tuple[int, ...], family: Hashable) -> Session:
         if is_tiny(self.graph(types, training)):
-            return self._compiled(types, training, params, interpreted)
+            return self._compiled(types, training, params, reference)
         tried = self.store.openings(family)
 
         def open_code(open_types: tuple[TensorType, ...]) -> Code:

@@ -13,7 +13,7 @@ from gluonjit import symbol as symbols
 from gluonjit.base import MXNetError, dtype_name
 from gluonjit.files import atomic
 from gluonjit.ir.dims import named
-from gluonjit.ir.graph import RNG_KEY
+from gluonjit.ir.opdef import RNG_KEY
 from gluonjit.ir.types import IRError, TensorType
 from gluonjit.ir.types import dtype as ir_dtype
 from gluonjit.ndarray import array_files

@@ -20,7 +20,7 @@ from gluonjit import symbol as symbols
 from gluonjit.base import CheckpointError, MXNetError
 from gluonjit.files.array_names import shown
 from gluonjit.ir.dims import Dim, Undecided, named
-from gluonjit.ir.graph import evaluate
+from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.types import IRError, TensorType, type_of
 from gluonjit.ir.types import dtype as ir_dtype
 from gluonjit.onnx.onnx_files import HELD, MAX_DEPTH, Call, File, attributes, element_type

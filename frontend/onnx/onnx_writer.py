@@ -15,7 +15,8 @@ import numpy as np
 
 from gluonjit.base import MXNetError
 from gluonjit.ir.dims import Dim, Extent
-from gluonjit.ir.graph import Graph, Op, Value, evaluate
+from gluonjit.ir.graph import Graph, Op, Value
+from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.types import IRError
 from gluonjit.onnx.package import require_onnx
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gluonjit.ir.annotations import STREAM, TRAINING
-from gluonjit.ir.graph import RNG_KEY, Builder, Graph, Loc, Value
+from gluonjit.ir.graph import Builder, Graph, Loc, Value
+from gluonjit.ir.opdef import RNG_KEY
 from gluonjit.ir.primitives.control_flow import INDEX
 from gluonjit.ir.types import BOOL, I64, TensorType
 from gluonjit.operators.attributes import counted, integer, shape

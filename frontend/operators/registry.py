@@ -20,8 +20,8 @@ from typing import Any
 from gluonjit.base import MXNetError
 from gluonjit.ir import opdef, plugins
 from gluonjit.ir.dims import Undecided
-from gluonjit.ir.graph import RNG_KEY, Builder, Graph
-from gluonjit.ir.opdef import REQUIRED
+from gluonjit.ir.graph import Builder, Graph
+from gluonjit.ir.opdef import REQUIRED, RNG_KEY
 from gluonjit.ir.types import I64, IRError, TensorType
 from gluonjit.language.mxnet_names import lacks
 from gluonjit.operators import gradients

@@ -12,7 +12,8 @@ from gluonjit.base import MXNetError
 from gluonjit.ir.annotations import DETACHED as DETACHED_OP
 from gluonjit.ir.annotations import STREAM, TRAINING
 from gluonjit.ir.dims import Undecided
-from gluonjit.ir.graph import RNG_KEY, Builder, Graph, Value
+from gluonjit.ir.graph import Builder, Graph, Value
+from gluonjit.ir.opdef import RNG_KEY
 from gluonjit.ir.types import I64, IRError, TensorType
 from gluonjit.language.source import quote
 from gluonjit.operators.loops_and_branches import ControlFlow

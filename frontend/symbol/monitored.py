@@ -8,18 +8,15 @@ gradients need, and variables under their own names. In both, names are bytes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from gluonjit.ir.graph import Graph, Op, Value, evaluate_op
+from gluonjit.ir.graph import Graph, Op
+from gluonjit.ir.interpreter import Interpreter
 from gluonjit.language.mxnet_names import named_results, unnamed_inputs
 from gluonjit.ndarray import NDArray
-from gluonjit.operators import registry
 from gluonjit.operators.registry import Operator
-from gluonjit.passes import run_passes
-from gluonjit.symbol.interpreted import PREFIX, computed, random_key, training_of
 
 
 def run_monitored(
@@ -30,34 +27,31 @@ def run_monitored(
     `monitor_all`: also for each input, before the results, as `conv0_fwd_data`. `bound`: names are those of an
     executor. For loops and branches only the results are shown, not those of operators in their bodies.
     """
-    values: dict[Value, np.ndarray] = dict(zip(graph.inputs, inputs, strict=True))
-    key = random_key(graph, values)
     variables = frozenset(graph.inputs)
 
     def show(name: str, operator: str, x: np.ndarray) -> None:
         callback(name.encode(), operator.encode(), NDArray._wrap(np.array(x)))
 
-    for op in graph.ops:
-        operands = [values[v] for v in op.operands]
-        if not op.name.startswith(PREFIX):
-            values.update(zip(op.results, evaluate_op(_expanded(op), operands), strict=True))
+    def watch(op: Op, operands: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> None:
+        operator = op.definition
+        if not isinstance(operator, Operator):
             if op.regions and op.name != "with_gradient":
                 states = op.attrs.get("carried", 0)
-                for v in (*op.results[states:], *op.results[:states]):
+                pairs = [*zip(op.results, results)]
+                for v, x in (*pairs[states:], *pairs[:states]):
                     node, _, number = v.name.rpartition("_output")
-                    show(v.name if bound else f"{node}_{number or 0}", _control_name(op), values[v])
-            continue
-        operator = registry.get(op.name[len(PREFIX) :])
-        results = computed(operator, op, operands, key, training_of(graph))
-        values.update(zip(op.results, results, strict=True))
+                    show(v.name if bound else f"{node}_{number or 0}", _control_name(op), x)
+            return
         node = op.results[0].name
         if monitor_all:
-            for v, name in zip(op.operands, _input_names(operator, op.attrs), strict=True):
+            for v, x, name in zip(op.operands, operands, _input_names(operator, op.attrs)):
                 if bound and v in variables:
-                    show(v.name, operator.name, values[v])
-                show(f"{node}_{name}", operator.name, values[v])
+                    show(v.name, operator.name, x)
+                show(f"{node}_{name}", operator.name, x)
         for name, x in zip(_result_names(operator, op.attrs, bound), results):
             show(f"{node}_{name}", operator.name, x)
+
+    Interpreter(graph).run(inputs, watch)
 
 
 def _input_names(operator: Operator, attrs: Mapping[str, Any]) -> Sequence[str]:
@@ -72,13 +66,6 @@ def _result_names(operator: Operator, attrs: Mapping[str, Any], bound: bool) -> 
         return names
     visible = operator.visible(attrs) if operator.visible else len(names)
     return names[:visible] if operator.name in named_results() else [str(k) for k in range(visible)]
-
-
-def _expanded(op: Op) -> Op:
-    """A loop or branch with its bodies expanded to primitives; any other op unchanged."""
-    if not op.regions:
-        return op
-    return replace(op, regions=tuple(run_passes(body, "expand") for body in op.regions))
 
 
 def _control_name(op: Op) -> str:

@@ -33,8 +33,8 @@ from typing import Any
 import numpy as np
 
 from gluonjit.ir.dims import Dim
-from gluonjit.ir.evaluation import Evaluation
-from gluonjit.ir.graph import Graph, evaluate
+from gluonjit.ir.graph import Graph
+from gluonjit.ir.interpreter import Interpreter
 from gluonjit.ir.opdef import REQUIRED, primitive
 from gluonjit.ir.types import BOOL, I64, IRError, TensorType
 
@@ -89,18 +89,17 @@ def _infer_loop(
 
 
 def _eval_loop(
-    *operands: np.ndarray, carried: int, scanned: int, trip: int, regions: tuple[Graph, ...]
+    *operands: np.ndarray, carried: int, scanned: int, trip: int, regions: Sequence[Interpreter]
 ) -> tuple[np.ndarray, ...]:
     body, *condition = regions
-    step, decide = Evaluation(body), Evaluation(condition[0]) if condition else None
     end = carried + scanned
     state, rows, captured = list(operands[:carried]), operands[carried:end], operands[end:]
-    out = [np.zeros((trip, *v.type.shape), v.type.dtype.numpy) for v in body.outputs[carried:]]
+    out = [np.zeros((trip, *v.type.shape), v.type.dtype.numpy) for v in body.graph.outputs[carried:]]
     for k in range(trip):
         index = np.asarray(k, np.int64)
-        if decide is not None and not decide.run([index, *state, *captured])[0][0]:
+        if condition and not condition[0].run([index, *state, *captured])[0][0]:
             break
-        results, _ = step.run([index, *state, *(np.asarray(x[k]) for x in rows), *captured])
+        results, _ = body.run([index, *state, *(np.asarray(x[k]) for x in rows), *captured])
         state = results[:carried]
         for whole, row in zip(out, results[carried:]):
             whole[k] = row
@@ -123,8 +122,10 @@ def _infer_branch(condition: TensorType, *captured: TensorType, regions: tuple[G
     return then
 
 
-def _eval_branch(condition: np.ndarray, *captured: np.ndarray, regions: tuple[Graph, ...]) -> tuple[np.ndarray, ...]:
-    return tuple(evaluate(regions[0] if condition else regions[1], captured)[0])
+def _eval_branch(
+    condition: np.ndarray, *captured: np.ndarray, regions: Sequence[Interpreter]
+) -> tuple[np.ndarray, ...]:
+    return tuple(regions[0 if condition else 1].run(captured)[0])
 
 
 primitive(
@@ -169,7 +170,7 @@ def _infer_with_gradient(
 primitive(
     "with_gradient",
     infer=_infer_with_gradient,
-    eval=lambda *operands, to, fixed, late, refuses, regions: tuple(evaluate(regions[0], operands)[0]),
+    eval=lambda *operands, to, fixed, late, refuses, regions: tuple(regions[0].run(operands)[0]),
     attrs={"to": (), "fixed": (), "late": (), "refuses": ""},
     region_count=2,
     level="control",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from gluonjit.ir.graph import Graph, evaluate
+from gluonjit.ir.graph import Graph
+from gluonjit.ir.interpreter import Interpreter
 from gluonjit.ir.opdef import NO_GRADIENT, REQUIRED, primitive
 from gluonjit.ir.primitives.checks import NUMERIC, check_axis, check_kind, ints
 from gluonjit.ir.types import I64, IRError, TensorType, type_of
@@ -50,8 +52,8 @@ def _infer_fused(*operands: TensorType, regions: tuple[Graph, ...]) -> tuple[Ten
     return tuple(v.type for v in body.outputs)
 
 
-def _eval_fused(*operands: np.ndarray, regions: tuple[Graph, ...]) -> tuple[np.ndarray, ...]:
-    return tuple(evaluate(regions[0], operands)[0])
+def _eval_fused(*operands: np.ndarray, regions: Sequence[Interpreter]) -> tuple[np.ndarray, ...]:
+    return tuple(regions[0].run(operands)[0])
 
 
 primitive(

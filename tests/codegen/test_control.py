@@ -6,7 +6,8 @@ import pytest
 from gluonjit.codegen.program import lower_program
 from gluonjit.codegen.target import host
 from gluonjit.ir.dims import named
-from gluonjit.ir.graph import Builder, evaluate
+from gluonjit.ir.graph import Builder
+from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.sizes import with_sizes
 from gluonjit.ir.types import BOOL, F32, I64, TensorType
 from gluonjit.passes import run_passes

@@ -5,7 +5,8 @@ import pytest
 
 from gluonjit.codegen.pixel_tiles import Axis, tile_kinds
 from gluonjit.ir.annotations import GUARD
-from gluonjit.ir.graph import Builder, evaluate
+from gluonjit.ir.graph import Builder
+from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.types import F16, F32, F64, TensorType
 from gluonjit.runtime.compiler import compile_graph
 from support.compare import close, difference

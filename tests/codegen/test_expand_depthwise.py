@@ -8,7 +8,8 @@ import pytest
 from gluonjit.codegen.target import named
 from gluonjit.ir.annotations import KERNEL, SCRATCH, STRIDES
 from gluonjit.ir.dims import named as named_dim
-from gluonjit.ir.graph import Builder, evaluate, reemit
+from gluonjit.ir.graph import Builder, reemit
+from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.sizes import with_sizes
 from gluonjit.ir.types import F32, F64, TensorType
 from gluonjit.passes import run_passes

@@ -16,7 +16,8 @@ from gluonjit.codegen.loops import lower_loops, supported
 from gluonjit.codegen.nest import extent, plan_nest
 from gluonjit.codegen.target import named
 from gluonjit.ir import opdef
-from gluonjit.ir.graph import Builder, Graph, evaluate
+from gluonjit.ir.graph import Builder, Graph
+from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.kernels.element_plans import Loops
 from gluonjit.ir.types import BF16, BOOL, F16, F32, F64, I32, I64, U8, TensorType, broadcast_shapes, tensor, type_of
 from support.compare import assert_close

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from gluonjit.codegen.target import named
-from gluonjit.ir.graph import Builder, evaluate
+from gluonjit.ir.graph import Builder
+from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.types import BF16, BOOL, F16, F32, F64, I32, TensorType
 from gluonjit.runtime.compiler import compile_graph
 from support.compare import close, difference

@@ -5,7 +5,7 @@ import pytest
 
 from gluonjit.ir.annotations import SCRATCH, WORKSPACE
 from gluonjit.ir.dims import named
-from gluonjit.ir.graph import evaluate
+from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.kernels.product_plans import Winograd
 from gluonjit.ir.sizes import with_sizes
 from gluonjit.passes import select_winograd

@@ -12,7 +12,8 @@ from gluonjit.codegen.loops import supported
 from gluonjit.codegen.sequential import lower_sequential
 from gluonjit.ir.annotations import KERNEL, STRIDES
 from gluonjit.ir.dims import named
-from gluonjit.ir.graph import Builder, Graph, evaluate
+from gluonjit.ir.graph import Builder, Graph
+from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.kernels.element_plans import Loops
 from gluonjit.ir.sizes import dimensions, with_sizes
 from gluonjit.ir.text import print_graph

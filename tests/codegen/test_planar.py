@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gluonjit.codegen.planar import Piece, vectors_of_tile
-from gluonjit.ir.graph import evaluate
+from gluonjit.ir.interpreter import evaluate
 from support.compare import close, difference
 from support.convolutions import conv
 from support.selected import TARGETS, run_selected, runnable

@@ -9,7 +9,8 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from gluonjit.ir.graph import Graph, evaluate
+from gluonjit.ir.graph import Graph
+from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.text import parse_graph, print_graph
 from gluonjit.passes import run_passes
 from gluonjit.passes.partition import divide, sources

@@ -9,7 +9,8 @@ from itertools import islice
 import pytest
 
 from gluonjit.codegen.target import host, named
-from gluonjit.ir.graph import Graph, evaluate
+from gluonjit.ir.graph import Graph
+from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.text import parse_graph, print_graph
 from gluonjit.passes import run_passes
 from gluonjit.passes.pipelines import PIPELINE

@@ -9,7 +9,8 @@ import pytest
 from gluonjit.codegen.llvm import Module
 from gluonjit.codegen.sequential import lower_sequential
 from gluonjit.codegen.target import host
-from gluonjit.ir.graph import Builder, evaluate
+from gluonjit.ir.graph import Builder
+from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.types import F32, IRError, TensorType, type_of
 from support.compare import assert_close
 from support.draw import draw

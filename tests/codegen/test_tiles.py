@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from gluonjit.codegen.tiles import RUN
-from gluonjit.ir.graph import Builder, evaluate
+from gluonjit.ir.graph import Builder
+from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.types import F32, TensorType
 from support.compare import difference
 from support.selected import TARGETS, run_selected, runnable

@@ -5,7 +5,8 @@ import pytest
 
 from gluonjit.codegen.target import named
 from gluonjit.ir.annotations import STRIDES
-from gluonjit.ir.graph import Builder, evaluate
+from gluonjit.ir.graph import Builder
+from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.types import F32, TensorType
 from gluonjit.passes import run_passes
 from gluonjit.passes.pipelines import PIPELINE

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from gluonjit.ir.dims import named
-from gluonjit.ir.graph import Builder, evaluate
+from gluonjit.ir.graph import Builder
+from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.types import F16, F32, F64, TensorType
 from gluonjit.passes import run_passes
 from gluonjit.passes.partition import divide

@@ -11,7 +11,8 @@ from gluonjit.codegen.tiles import Fetches, Tile
 from gluonjit.codegen.winograd_fetch import Pixels, Tiling, next_block
 from gluonjit.ir.annotations import STRIDES, WORKSPACE
 from gluonjit.ir.cook_toom import POINTS, transform
-from gluonjit.ir.graph import Builder, evaluate
+from gluonjit.ir.graph import Builder
+from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.kernels.product_plans import Winograd
 from gluonjit.ir.types import F32, F64, TensorType
 from gluonjit.passes import run_passes, select_winograd

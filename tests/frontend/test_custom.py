@@ -236,7 +236,7 @@ def test_a_graph_runs_without_the_front_end_that_made_it():
         """
         import sys
         import numpy as np
-        from gluonjit.ir.graph import evaluate
+        from gluonjit.ir.interpreter import evaluate
         from gluonjit.ir.text import parse_graph
         from gluonjit.ir.types import IRError
 

@@ -9,7 +9,8 @@ import pytest
 
 import gluonjit as mx
 from gluonjit.gluon import nn
-from gluonjit.ir.graph import Builder, evaluate
+from gluonjit.ir.graph import Builder
+from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.pictures import MAX_BOXES
 from gluonjit.ir.text import parse_graph
 from gluonjit.ir.types import F32, IRError, TensorType

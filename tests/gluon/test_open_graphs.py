@@ -11,7 +11,7 @@ from gluonjit.gluon import nn, rnn
 from gluonjit.gluon.model_zoo.vision.mobilenet import LinearBottleneck
 from gluonjit.gluon.model_zoo.vision.resnet import BasicBlockV1, BottleneckV2
 from gluonjit.ir.dims import Undecided, named
-from gluonjit.ir.graph import evaluate
+from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.sizes import with_sizes
 from gluonjit.ir.text import parse_graph, print_graph
 from gluonjit.ir.types import tensor

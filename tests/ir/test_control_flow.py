@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from gluonjit.ir.graph import Builder, evaluate
+from gluonjit.ir.graph import Builder
+from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.text import parse_graph, print_graph
 from gluonjit.ir.types import IRError, tensor
 from gluonjit.ir.verify import VerifyError, verify

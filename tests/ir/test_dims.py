@@ -9,7 +9,8 @@ import pytest
 
 from gluonjit.ir import dims
 from gluonjit.ir.dims import Undecided, named
-from gluonjit.ir.graph import Builder, evaluate, evaluate_op
+from gluonjit.ir.graph import Builder
+from gluonjit.ir.interpreter import evaluate, evaluate_op
 from gluonjit.ir.lexer import ParseError
 from gluonjit.ir.primitives.movement import reshape_groups
 from gluonjit.ir.sizes import dimensions, sizes_of, untold, with_sizes, with_some_sizes

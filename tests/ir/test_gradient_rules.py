@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from gluonjit.ir import opdef
-from gluonjit.ir.graph import Builder, evaluate
+from gluonjit.ir.graph import Builder
+from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.primitives import window
 from gluonjit.ir.types import BOOL, F64, TensorType, type_of
 from gluonjit.ir.verify import verify

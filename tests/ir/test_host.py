@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gluonjit.ir.graph import evaluate
+from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.primitives.host_call import FUNCTIONS
 from gluonjit.ir.text import parse_graph, print_graph
 from gluonjit.ir.types import IRError

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gluonjit.ir.graph import evaluate
+from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.types import DTYPES, dtype_of
 from gluonjit.ir.verify import verify
 from support.compare import close, difference, tolerance

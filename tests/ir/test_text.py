@@ -14,7 +14,8 @@ from gluonjit import nd
 from gluonjit.base import CheckpointError
 from gluonjit.ir import archive, opdef
 from gluonjit.ir.array_literal import bits
-from gluonjit.ir.graph import Builder, Loc, evaluate
+from gluonjit.ir.graph import Builder, Loc
+from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.text import ParseError, Spill, load, parse_graph, print_graph, save
 from gluonjit.ir.types import DTYPES, F32, IRError, TensorType, tensor
 from gluonjit.ir.verify import verify

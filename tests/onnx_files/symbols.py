@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.ir.graph import RNG_KEY
+from gluonjit.ir.opdef import RNG_KEY
 from gluonjit.ir.types import type_of
 from gluonjit.runtime.reference import Reference
 from gluonjit.symbol.graph import post_order, variables

@@ -8,7 +8,7 @@ import pytest
 
 import gluonjit as mx
 from gluonjit.gluon import nn
-from gluonjit.ir.graph import evaluate
+from gluonjit.ir.interpreter import evaluate
 from gluonjit.operators import registry
 from gluonjit.passes import run_passes
 from gluonjit.runtime.compiler import compile_graph

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gluonjit.base import MXNetError
-from gluonjit.ir.graph import evaluate
+from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.types import tensor
 from gluonjit.operators import registry
 from gluonjit.passes import run_passes

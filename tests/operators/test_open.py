@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from gluonjit.ir.dims import Undecided, at, named, relying
-from gluonjit.ir.graph import Builder, evaluate
+from gluonjit.ir.graph import Builder
+from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.sizes import with_sizes, with_some_sizes
 from gluonjit.ir.structure import graph_key
 from gluonjit.ir.types import IRError, TensorType, tensor, type_of

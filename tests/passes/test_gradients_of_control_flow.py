@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gluonjit.ir.graph import evaluate
+from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.text import parse_graph
 from gluonjit.ir.verify import verify
 from gluonjit.passes import run_passes

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from gluonjit.codegen.target import host
-from gluonjit.ir.graph import Builder, evaluate
+from gluonjit.ir.graph import Builder
+from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.types import F32, I32, TensorType
 from gluonjit.passes import run_passes
 from gluonjit.passes.partition import divide

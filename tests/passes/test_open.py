@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gluonjit.codegen.target import named
-from gluonjit.ir.graph import evaluate
+from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.sizes import with_sizes
 from gluonjit.ir.text import parse_graph, print_graph
 from gluonjit.ir.verify import verify

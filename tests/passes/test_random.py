@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from gluonjit.ir.graph import evaluate
+from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.text import parse_graph, print_graph
 from gluonjit.passes import run_passes
 from support.compare import assert_close

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from gluonjit.ir.graph import Builder, evaluate
+from gluonjit.ir.graph import Builder
+from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.types import F64, IRError, TensorType
 from gluonjit.passes import run_passes
 

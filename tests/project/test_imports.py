@@ -224,7 +224,6 @@ INSIDE_FUNCTIONS = {
         "gluonjit.runtime.compiler.compile_graph",
         "gluonjit.runtime.compiler.get_ready",
         "gluonjit.passes.pipelines.pipeline",
-        "gluonjit.runtime.reference.Reference",
     },
     "gluonjit.gluon.block": {"gluonjit.execution.cached_call.CachedCall"},
     "gluonjit.profiling.recording": {"gluonjit.profiling.collecting"},

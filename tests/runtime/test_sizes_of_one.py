@@ -7,7 +7,8 @@ import pytest
 
 import gluonjit.operators  # noqa: F401  (the level traced names them)
 from gluonjit.ir.dims import LOWEST, named
-from gluonjit.ir.graph import Builder, evaluate
+from gluonjit.ir.graph import Builder
+from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.sizes import with_sizes
 from gluonjit.ir.types import tensor
 from gluonjit.runtime import cache

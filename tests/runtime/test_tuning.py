@@ -8,7 +8,8 @@ from gluonjit.codegen.target import host
 from gluonjit.gluon import nn
 from gluonjit.ir.annotations import KERNEL
 from gluonjit.ir.dims import HINT, named
-from gluonjit.ir.graph import Builder, evaluate
+from gluonjit.ir.graph import Builder
+from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.structure import op_key
 from gluonjit.ir.types import F32, TensorType
 from gluonjit.passes import run_passes

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gluonjit.ir.graph import Graph, evaluate
+from gluonjit.ir.graph import Graph
+from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.types import BOOL, F64
 from gluonjit.passes import run_passes
 from gluonjit.passes.partition import divide, sources

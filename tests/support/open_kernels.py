@@ -12,7 +12,8 @@ from gluonjit.codegen import llvm
 from gluonjit.codegen.program import lower_kernel
 from gluonjit.ir.annotations import KERNEL, SCRATCH, WORKSPACE
 from gluonjit.ir.dims import at
-from gluonjit.ir.graph import Builder, Graph, evaluate, evaluate_op
+from gluonjit.ir.graph import Builder, Graph
+from gluonjit.ir.interpreter import evaluate, evaluate_op
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.sizes import dimensions, with_sizes
 from gluonjit.passes import run_passes

@@ -25,7 +25,8 @@ import numpy as np
 
 from gluonjit.ir import opdef
 from gluonjit.ir.dims import Dim, Extent, Undecided, at, named
-from gluonjit.ir.graph import Builder, Graph, Value, evaluate
+from gluonjit.ir.graph import Builder, Graph, Value
+from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.sizes import with_sizes
 from gluonjit.ir.types import BOOL, F32, F64, I32, I64, DType, IRError, TensorType, broadcast_shapes, type_of
 

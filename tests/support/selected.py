@@ -12,7 +12,8 @@ from gluonjit.codegen import llvm
 from gluonjit.codegen.program import lower_kernel
 from gluonjit.codegen.target import host, named
 from gluonjit.ir.annotations import KERNEL, SCRATCH, WORKSPACE
-from gluonjit.ir.graph import Graph, Op, evaluate_op
+from gluonjit.ir.graph import Graph, Op
+from gluonjit.ir.interpreter import evaluate_op
 from gluonjit.ir.machine import Machine
 from gluonjit.passes import run_passes
 

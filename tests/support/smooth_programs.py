@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from gluonjit.ir import opdef
-from gluonjit.ir.graph import Builder, Graph, Value, copy_ops, evaluate
+from gluonjit.ir.graph import Builder, Graph, Value, copy_ops
+from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.types import BOOL, F64, I64, TensorType, type_of
 from gluonjit.passes import run_passes
 from support.draw import DOMAINS, DRAWERS, Unfit, draw

@@ -16,7 +16,7 @@ import numpy as np
 
 from gluonjit import passes
 from gluonjit.ir import plugins, primitives
-from gluonjit.ir.graph import evaluate
+from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.opdef import REQUIRED
 from gluonjit.ir.text import parse_graph
 from gluonjit.ir.types import IRError

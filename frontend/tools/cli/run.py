@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gluonjit.files.array_names import shown
-from gluonjit.ir.graph import evaluate
+from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.quantities import bytes_text
 from gluonjit.ir.sizes import sizes_of, with_sizes
 from gluonjit.ir.types import IRError, type_of
