@@ -1,4 +1,4 @@
-"""The tiles of a line of pixels, of known length (`conv.tile_kinds`) or open (`ir/tile_lengths.py`)."""
+"""The tiles of a line of pixels, of known length (`conv.tile_kinds`) or open (`ir/kernels/tile_lengths.py`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from gluonjit.codegen.llvm import Function
-from gluonjit.ir.tile_lengths import tile_lengths
+from gluonjit.ir.kernels.tile_lengths import tile_lengths
 
 
 @dataclass(frozen=True)

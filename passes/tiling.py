@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from gluonjit.ir.dims import Dim, Extent, Shape, at, least, names_of
 from gluonjit.ir.kernels.product_plans import Depthwise
+from gluonjit.ir.kernels.tile_lengths import cut, tile_lengths
 from gluonjit.ir.machine import Machine
-from gluonjit.ir.tile_lengths import cut, tile_lengths
 from gluonjit.ir.types import DType
 
 MAX_ROWS = 14
@@ -149,7 +149,7 @@ _LENGTH = 0.01
 def open_line_tile(
     line: Dim, n: int, k: int, row_bytes: int, dtype: DType, target: Machine, most: int = MAX_ROWS
 ) -> tuple[int, int]:
-    """`register_tile` for an open number of rows, cut as in `ir/tile_lengths.py`."""
+    """`register_tile` for an open number of rows, cut as in `ir/kernels/tile_lengths.py`."""
     width = target.lanes(dtype)
     most = min(most, target.l1_ways if row_bytes % target.page == 0 else MAX_ROWS)
     best: tuple[float, int, int] | None = None
