@@ -2,43 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import functools
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
-from gluonjit.autodiff.computation import Computation
-from gluonjit.autodiff.tiering import tiered
-from gluonjit.ir.graph import Builder
+from gluonjit.autodiff.computation import Backward, Computation
+from gluonjit.autodiff.tiering import Codes, tiered
+from gluonjit.ir.graph import Builder, Graph
 from gluonjit.ir.opdef import attr_key
 from gluonjit.ir.types import TensorType, type_of
 from gluonjit.ndarray.ndarray import EAGER
 from gluonjit.operators.gradients import zero
 from gluonjit.operators.registry import Operator, operator_graph
 from gluonjit.operators.support import scalar
+from gluonjit.passes.differentiate_control import without_rules
+from gluonjit.passes.partition import Halves
 
 _LIMIT = 4096
 _known: dict[Any, Computation] = {}
+_codes: dict[Any, Codes] = {}
+"""Of gradients."""
+
+Kept = TypeVar("Kept")
 
 
 def of_operator(op: Operator, attrs: Mapping[str, Any], operands: Sequence[np.ndarray], training: bool) -> Computation:
     """The computation of an operator with these (parsed) attributes, on arrays of these types."""
     types = tuple(type_of(x) for x in operands)
     try:
-        key = (op, types, training, tuple((k, attr_key(attrs[k])) for k in sorted(attrs)))
-        found = _known.get(key)
+        program = op, training, tuple((k, attr_key(attrs[k])) for k in sorted(attrs))
+        found = _known.get((program, types))
     except TypeError:  # an attribute that cannot be hashed
-        return _made(op, attrs, types, training)
+        return OperatorComputation(op, attrs, types, training, None)
     if found is None:
-        found = _remember(key, _made(op, attrs, types, training))
+        made = OperatorComputation(op, attrs, types, training, program)
+        found = _remember(_known, (program, types), made)
     return found
 
 
-def _remember(key: Any, computation: Computation) -> Computation:
-    if len(_known) >= _LIMIT:  # an attribute or a shape that changes with every call must not fill the memory
-        _known.clear()
-    _known[key] = computation
-    return computation
+def _remember(table: dict[Any, Kept], key: Any, new: Kept) -> Kept:
+    if len(table) >= _LIMIT:  # an attribute or a shape that changes with every call must not fill the memory
+        table.clear()
+    table[key] = new
+    return new
 
 
 def of_number(
@@ -56,7 +64,7 @@ def of_number(
         b = Builder(op.name, training=training)
         operands = b.input("data", type), b.input(op.number, TensorType(type.dtype, ()))
         result = op.expand(b, operands[0], **rest, **{op.number: operands[1]})
-        found = _remember(key, Computation(b.build([result])))
+        found = _remember(_known, key, Computation(b.build([result]), tiered))
     return found, scalar(EAGER[training], value, type.dtype)
 
 
@@ -79,5 +87,26 @@ def of_values(op: Operator, attrs: Mapping[str, Any], operands: Sequence[np.ndar
     return Computation(b.build([op.expand(b, b.input("data", type_of(data)), *others, **attrs)]))
 
 
-def _made(op: Operator, attrs: Mapping[str, Any], types: Sequence[TensorType], training: bool) -> Computation:
-    return Computation(operator_graph(op, attrs, types, training), tiered)
+class OperatorComputation(Computation):
+    """The computation of an operator for operands of certain types. Its gradients share their code with those for other
+    sizes. `key`: the operator with its attributes and mode; None if these cannot be hashed."""
+
+    def __init__(
+        self, op: Operator, attrs: Mapping[str, Any], types: Sequence[TensorType], training: bool, key: Hashable
+    ) -> None:
+        self._make = lambda types: Computation(operator_graph(op, attrs, types, training))
+        self._types, self._key = tuple(types), key
+        super().__init__(operator_graph(op, attrs, types, training), tiered)
+
+    def _made(self, halves: Halves, wrt: Sequence[int], heads: Sequence[int], additions: Mapping[int, int]) -> Backward:
+        found = super()._made(halves, wrt, heads, additions)
+        if additions or self._key is None:
+            return found
+        key = self._key, tuple(wrt), tuple(heads)
+        codes = _codes.get(key) or _remember(_codes, key, Codes(self._gradient_of(tuple(wrt), tuple(heads))))
+        compile = functools.partial(tiered, codes=codes, types=self._types)
+        return found._replace(computation=Computation(found.computation.graph, compile))
+
+    def _gradient_of(self, wrt: tuple[int, ...], heads: tuple[int, ...]) -> Callable[[Sequence[TensorType]], Graph]:
+        make = self._make
+        return lambda types: without_rules(make(types).backward(wrt, heads).computation.graph)

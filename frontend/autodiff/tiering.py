@@ -15,15 +15,17 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from gluonjit.autodiff.computation import Run
 from gluonjit.base import MXNetError
+from gluonjit.ir.dims import Undecided
 from gluonjit.ir.graph import Graph, Op
 from gluonjit.ir.interpreter import Interpreter
+from gluonjit.ir.sizes import untold
 from gluonjit.ir.types import IRError, TensorType, type_of
 from gluonjit.language import late, rng
 from gluonjit.operators.registry import Operator, operator_graph
@@ -32,7 +34,7 @@ from gluonjit.runtime.executable import Executable
 from gluonjit.runtime.storage import Storage
 from gluonjit.runtime.watching import Watch
 
-BUDGET = 50e6
+BUDGET = 30e6
 """Nanoseconds. A kernel is compiled in some 100 ms, and found in the object cache in 5."""
 _CALL = 15e3
 """Nanoseconds of a native call from Python."""
@@ -50,7 +52,7 @@ _STEP, _NATIVE_STEP = 0.15, 0.03
 """For one of an op's `instructions`, of which each element takes some; they are vector instructions in both."""
 _STREAM, _NATIVE_STREAM = 0.5, 0.0
 """For each element that a pass writes. Native code keeps intermediate values in registers."""
-_PRODUCT, _NATIVE_PRODUCT = 0.06, 0.03
+_PRODUCT, _NATIVE_PRODUCT = 0.12, 0.02
 """For a multiply-add of a convolution; NumPy copies its operands."""
 _TAP, _NATIVE_TAP = 0.6, 0.1
 """For an element that a pooling window reads."""
@@ -119,87 +121,127 @@ def _calls_python(graph: Graph) -> bool:
     return False
 
 
-class Tiered:
-    """A graph that moves to native code when it has cost enough: see `native`.
+class Code:
+    """A compiled graph, and its copies with values that were prepared from the weights of one layer each."""
 
-    `params`: the inputs from which values are prepared, if they are the same from call to call."""
+    def __init__(self, callee: Any) -> None:
+        self.callee = callee
+        """See `runtime.backend.Callee`."""
+        self.copies: WeakKeyDictionary[Storage, tuple[Hashable, Any]] = WeakKeyDictionary()
+        """By the storage of a layer's first weight: where all its weights are, and the copy."""
 
-    def __init__(self, graph: Callable[[], Graph], expanded: Callable[[], Graph], params: Sequence[int] = ()) -> None:
-        self._graph, self._expanded, self._params = graph, expanded, tuple(params)
-        self._left = BUDGET
-        self._saving: float | None = None
-        self._callee: Any = None
+    def of(self, first: Storage, where: Hashable) -> Any:
+        """The copy for these weights."""
+        known, copy = self.copies.get(first, (None, None))
+        if copy is None or known != where:
+            copy = self.callee
+            if isinstance(copy, Executable):
+                copy = copy.for_other_parameters()
+            self.copies[first] = where, copy
+        return copy
 
-    def native(self) -> Any:
-        """The code for one more call (`runtime.backend.Callee`); None if NumPy is to compute it."""
-        if self._callee is not None:
-            return self._callee
-        if self._saving is None:
-            self._saving = self._judged()
-        if self._saving <= 0:
-            return None
-        self._left -= self._saving
-        if self._left > 0:
-            return None
-        try:
-            self._callee = late.compile_graph(self._graph().with_attrs(params=self._params), {})
-        except (IRError, MXNetError):  # the plain call still has NumPy
-            self._saving = 0.0
-        return self._callee
+
+class Codes:
+    """The native code of one program: `graph_of(types)` is its graph for operands of these types, which may have open
+    dimensions. What depends on the inputs `params` alone is prepared."""
+
+    def __init__(self, graph_of: Callable[[Sequence[TensorType]], Graph], params: Sequence[int] = ()) -> None:
+        self._graph_of, self._params = graph_of, tuple(params)
+        self._store: Any = late.store()
+        self._left: dict[Hashable, float] = {}
+        """By family (`execution.store`): what calls may still gain before the next code is made."""
+
+    @property
+    def packs(self) -> bool:
+        """Whether weights are packed in each call."""
+        return not self._params
+
+    def code(self, types: tuple[TensorType, ...], gain: float) -> Code | None:
+        """What serves one more call that gains so many nanoseconds by native code; None if NumPy is to."""
+        family = tuple([(t.dtype, t.rank) for t in types])
+        for known, code in self._store.open_of(family):
+            if late.fits(known, types):
+                return code  # type: ignore[no-any-return]
+        left = self._left.get(family, BUDGET) - gain
+        self._left[family] = left if left > 0 else BUDGET
+        return None if left > 0 else self._made(family, types)
+
+    def _made(self, family: Hashable, types: tuple[TensorType, ...]) -> Code:
+        tried = self._store.openings(family)
+        for candidate in tried.candidates(types):
+            try:
+                code = self._compiled(candidate)
+            except (IRError, MXNetError) as e:
+                tried.failed(candidate, str(e))
+            else:
+                tried.succeeded()
+                self._store.keep_open(family, (candidate, code))
+                break
+        else:
+            code = self._compiled(types)
+        tried.history.append(types)
+        return code
+
+    def _compiled(self, types: Sequence[TensorType]) -> Code:
+        graph = self._graph_of(types)
+        if lost := untold(graph):  # as where the gradient of a reshape only has that of its result
+            raise Undecided(f"the inputs do not tell {', '.join(lost)}")
+        return Code(late.compile_graph(graph.with_attrs(params=self._params), {}))
+
+
+class Tier:
+    """The calls of a program with operands of certain types. `graph`: gives its primitives for these."""
+
+    def __init__(self, codes: Codes, types: Sequence[TensorType], graph: Callable[[], Graph]) -> None:
+        self._codes, self._types, self._graph = codes, tuple(types), graph
+        self._gain: float | None = None
+        self._code: Code | None = None
+
+    def native(self) -> Code | None:
+        """The code for one more call; None if NumPy is to compute it."""
+        if self._code is not None:
+            return self._code
+        if self._gain is None:
+            self._gain = self._judged()
+        if self._gain > 0:
+            try:
+                self._code = self._codes.code(self._types, self._gain)
+            except (IRError, MXNetError):  # the plain call still has NumPy
+                self._gain = 0.0
+        return self._code
 
     def _judged(self) -> float:
         mode = setting()
         if mode == "numpy":
             return 0.0
         try:
-            graph = self._expanded()
+            graph = self._graph()
             if _calls_python(graph):
                 return 0.0
-            return math.inf if mode == "native" else saving(graph, packs=not self._params)
+            return math.inf if mode == "native" else saving(graph, self._codes.packs)
         except (IRError, MXNetError):  # what is wrong with its operands, NumPy's way says better
             return 0.0
 
 
-def tiered(graph: Graph) -> Run:
-    """Runs a graph of level up to `legal` in this way; what `Computation` takes for `compile`."""
-    tier = Tiered(lambda: graph, lambda: run_passes(graph, "expand"))
+def tiered(graph: Graph, codes: Codes | None = None, types: Sequence[TensorType] | None = None) -> Run:
+    """Runs a graph of level up to `legal` in this way; what `Computation` takes for `compile`. `codes`: of the program
+    that it is for operands of these types."""
+    codes = codes or Codes(lambda types: graph)
+    tier = Tier(codes, types or [v.type for v in graph.inputs], lambda: run_passes(graph, "expand"))
     interpreter: Interpreter | None = None
 
     def run(inputs: Sequence[np.ndarray], watch: Watch | None = None) -> Any:
         nonlocal interpreter
-        callee = tier.native()
-        if callee is None:
+        code = tier.native()
+        if code is None:
             interpreter = interpreter or Interpreter(graph)
             return interpreter.run(inputs)
         arrays = [np.asarray(x, order="C") for x in inputs]
-        if watch is None or not isinstance(callee, Executable):
-            return callee.run(arrays)
-        return callee.run(arrays, watch=watch)
+        if watch is None or not isinstance(code.callee, Executable):
+            return code.callee.run(arrays)
+        return code.callee.run(arrays, watch=watch)
 
     return run
-
-
-class _Forms:
-    """The two forms of an operator's code for operands of certain types."""
-
-    def __init__(self, changing: Tiered, steady: Tiered) -> None:
-        self.changing = changing
-        """For weights that are others in each call, as in training."""
-        self.steady = steady
-        """For weights that are the same from call to call: what depends on them alone is prepared."""
-        self.seen: WeakKeyDictionary[Storage, _Seen] = WeakKeyDictionary()
-        """By the storage of the first weight: its last call."""
-
-
-class _Seen(NamedTuple):
-    """The weights of a call. It does not refer to the storage of the first, and ends with it."""
-
-    places: tuple[int, ...]
-    """Their addresses: a storage may hold several weights."""
-    others: tuple[Storage | None, ...]
-    versions: tuple[Hashable, ...]
-    code: Any
-    """The steady form, with values prepared from them; None if it never ran."""
 
 
 class TieredOperator:
@@ -209,23 +251,30 @@ class TieredOperator:
         self.name = op.name
         self._op, self._attrs = op, attrs
         self._weights = [k for k, name in enumerate(op.input_names(attrs)) if name in WEIGHTS]
-        self._known: dict[Any, _Forms] = {}
+        self._known: dict[Any, tuple[Tier, Tier]] = {}
+        """By mode and types: what serves calls whose weights change, as in training, and those where they do not."""
+        self._codes: dict[bool, tuple[Codes, Codes]] = {}
+        """By mode, of the former and of the latter."""
+        self._seen: WeakKeyDictionary[Storage, tuple[Hashable, Hashable]] = WeakKeyDictionary()
+        """By the storage of the first weight: where the last call with it had all weights, and their versions."""
 
     def run(self, inputs: Sequence[Any], training: bool, key: np.ndarray | None) -> list[np.ndarray] | None:
         """All results, in memory of their own; None if NumPy is to compute them. `inputs`: NDArrays. `key`: what it
         draws random numbers with, reserved here if it is None."""
         arrays = [x._array for x in inputs]
         types = (training, *[(x.shape, x.dtype) for x in arrays])
-        forms = self._known.get(types)
-        if forms is None:
+        tiers = self._known.get(types)
+        if tiers is None:
             if len(self._known) >= MAX_TYPES:
                 self._known.clear()
-            forms = self._known[types] = self._forms([type_of(x) for x in arrays], training)
-        versions: list[Hashable] | None = None
-        if self._weights:
-            callee, versions = self._steady(forms, inputs)
-        if versions is None:
-            callee = forms.changing.native()
+            tiers = self._known[types] = self._tiers([type_of(x) for x in arrays], training)
+        callee, versions = None, None
+        if self._weights and (steady := self._steady(inputs)) is not None:
+            first, where, versions = steady
+            if (code := tiers[1].native()) is not None:
+                callee = code.of(first, where)
+        elif (code := tiers[0].native()) is not None:
+            callee = code.callee
         if callee is None:
             return None
         streams = self._op.streams(self._attrs, training) if self._op.streams is not None else 0
@@ -234,49 +283,41 @@ class TieredOperator:
             versions = versions and [*versions, None]
         return self.compute(callee, arrays, versions)
 
-    def compute(self, code: Any, arrays: Sequence[np.ndarray], versions: Any) -> list[np.ndarray]:
+    def compute(self, callee: Any, arrays: Sequence[np.ndarray], versions: Any) -> list[np.ndarray]:
         """Runs the code."""
         outputs: list[np.ndarray]
-        outputs, _ = code.run(arrays, versions) if versions is not None else code.run(arrays)
+        outputs, _ = callee.run(arrays, versions) if versions is not None else callee.run(arrays)
         return outputs
 
-    def _steady(self, forms: _Forms, inputs: Sequence[Any]) -> tuple[Any, list[Hashable] | None]:
-        """The code for weights that have not changed since the last call with them, and the versions of all inputs;
-        None instead of these if they have."""
+    def _steady(self, inputs: Sequence[Any]) -> tuple[Storage, Hashable, list[Hashable]] | None:
+        """The first weight's storage, where all weights are, and the versions of all inputs; None if weights have
+        changed since the last call with them. What this gives does not refer to the first storage, but for itself, so
+        that all ends with it."""
         watched = [inputs[k].storage().watch() for k in self._weights]
         first = watched[0][0]
-        places = tuple([inputs[k]._array.ctypes.data for k in self._weights])
-        others = tuple([storage if storage is not first else None for storage, _ in watched])
-        versions = tuple([version for _, version in watched])
-        before = forms.seen.get(first)
-        if before is None or before[:2] != (places, others):
-            forms.seen[first] = _Seen(places, others, versions, None)
-            return None, None
-        if before.versions != versions:
-            forms.seen[first] = before._replace(versions=versions)
-            return None, None
-        code = before.code
-        if code is None:
-            code = forms.steady.native()
-            if isinstance(code, Executable):
-                code = code.for_other_parameters()
-            forms.seen[first] = before._replace(code=code)
-        every: list[Hashable] = [None] * len(inputs)
-        for k, version in zip(self._weights, versions):
-            every[k] = version
-        return code, every
+        places = tuple([inputs[k]._array.ctypes.data for k in self._weights])  # a storage may hold several weights
+        where = places, tuple([storage if storage is not first else None for storage, _ in watched])
+        now = where, tuple([version for _, version in watched])
+        if self._seen.get(first) != now:
+            self._seen[first] = now
+            return None
+        versions: list[Hashable] = [None] * len(inputs)
+        for k, version in zip(self._weights, now[1]):
+            versions[k] = version
+        return first, where, versions
 
-    def _forms(self, types: Sequence[TensorType], training: bool) -> _Forms:
+    def _tiers(self, types: Sequence[TensorType], training: bool) -> tuple[Tier, Tier]:
         op, attrs = self._op, self._attrs
+        if training not in self._codes:
 
-        def tier(params: Sequence[int]) -> Tiered:
-            return Tiered(
-                lambda: operator_graph(op, attrs, types, training, hidden=True),
-                lambda: op.expansion(types, attrs, training),
-                params,
-            )
+            def graph_of(types: Sequence[TensorType]) -> Graph:
+                return operator_graph(op, attrs, types, training, hidden=True)
 
-        return _Forms(tier(()), tier(self._weights))
+            self._codes[training] = Codes(graph_of), Codes(graph_of, self._weights)
+        changing, steady = (
+            Tier(codes, types, lambda: op.expansion(types, attrs, training)) for codes in self._codes[training]
+        )
+        return changing, steady
 
 
 late.tiered_operator.provide(TieredOperator)

@@ -9,8 +9,11 @@ import pytest
 import gluonjit as mx
 from gluonjit import autograd, nd
 from gluonjit.autodiff import tiering
+from gluonjit.execution.backends import get_backend
+from gluonjit.language import late
 from gluonjit.ndarray import imperative
 from gluonjit.operators import registry
+from gluonjit.operators.registry import operator_graph
 
 RNG = np.random.RandomState(0)
 IMAGES = RNG.uniform(-1, 1, (2, 4, 9, 9)).astype(np.float32)
@@ -32,6 +35,13 @@ def calls(monkeypatch):
 
     monkeypatch.setattr(tiering.TieredOperator, "compute", noting)
     return noted
+
+
+def compiled(monkeypatch, compile):
+    """The graphs that plain calls compile from now on, with `compile`."""
+    made = []
+    monkeypatch.setattr(late.compile_graph, "_function", lambda graph, options: made.append(graph) or compile(graph))
+    return made
 
 
 def by_numpy(monkeypatch, run):
@@ -65,14 +75,40 @@ def test_packing_counts_where_weights_change():
 
 
 def test_code_is_made_when_calls_would_have_gained_as_much_as_it_costs(monkeypatch):
-    made = []
-    monkeypatch.setattr(tiering.late, "compile_graph", lambda graph, options: made.append(graph) or graph)
-    op, types = registry.get("tanh"), [tiering.type_of(np.empty((300, 300), np.float32))]
-    graph = op.expansion(types, {}, False)
-    tier = tiering.Tiered(lambda: graph, lambda: graph)
-    calls = int(tiering.BUDGET / tiering.saving(graph, True))
-    assert calls > 3 and [tier.native() for _ in range(calls)] == [None] * calls
-    assert tier.native() is tier.native() and len(made) == 1
+    made = compiled(monkeypatch, lambda graph: graph)
+    op = registry.get("tanh")
+
+    def tier(*shape):
+        types = [tiering.type_of(np.empty(shape, np.float32))]
+        return tiering.Tier(codes, types, lambda: op.expansion(types, {}, False))
+
+    codes = tiering.Codes(lambda types: operator_graph(op, {}, types, False))
+    first = tier(300, 300)
+    calls = int(tiering.BUDGET / saved("tanh", [(300, 300)]))
+    assert calls > 3 and [first.native() for _ in range(calls)] == [None] * calls
+    assert first.native() is first.native() and len(made) == 1
+    # Calls of other sizes add up, and share what is made then.
+    others = [tier(301 + k % 7, 300) for k in range(calls + 1)]
+    assert [x.native() is None for x in others[: calls // 2]] == [True] * (calls // 2)
+    assert [x.native() for x in others][-1] is not None
+    assert tier(1000, 300).native() is others[-1].native() and not made[1].inputs[0].type.is_static
+    assert first.native() is not others[-1].native() and tier(2, 2).native() is None and len(made) == 2
+
+
+def test_gradients_of_several_sizes_share_code(calls, monkeypatch):
+    made = compiled(monkeypatch, lambda graph: get_backend(None)(graph, {}))
+    for n in (5, 6, 9, 12, 70):
+        x = nd.array(np.linspace(-2, 2, 3 * n).reshape(3, n))
+        x.attach_grad()
+        with autograd.record():
+            y = nd.softmax(x * x, axis=1, temperature=1.5)
+        y.backward(x)
+        e = np.exp((x.asnumpy().astype(np.float64) ** 2) / 1.5)
+        s = e / e.sum(1, keepdims=True)
+        g = x.asnumpy() * s - s * (x.asnumpy() * s).sum(1, keepdims=True)
+        np.testing.assert_allclose(x.grad.asnumpy(), g / 1.5 * 2 * x.asnumpy(), atol=1e-5)
+    names = [graph.name for graph in made]
+    assert names.count("softmax") == names.count("softmax_backward") == 2
 
 
 def test_results_and_gradients(calls, monkeypatch):
@@ -148,13 +184,13 @@ def test_what_was_prepared_ends_with_the_weight(calls):
     for _ in range(3):
         convolution(x, w)
     (call,) = imperative._calls[registry.get("Convolution")].values()
-    (forms,) = call.tiers._known.values()
-    (seen,) = forms.seen.values()
-    code = weakref.ref(seen.code)
-    assert seen.code.prepared
-    del seen, w
+    ((_, steady),) = call.tiers._known.values()
+    ((_, copy),) = steady.native().copies.values()
+    assert copy.prepared
+    copy = weakref.ref(copy)
+    del w
     gc.collect()
-    assert code() is None and not forms.seen
+    assert copy() is None and not call.tiers._seen
 
 
 def test_errors_are_those_of_plain_calls(calls):
