@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from math import prod
 
+from gluonjit.ir.annotations import KERNEL
 from gluonjit.ir.buffers import is_view
 from gluonjit.ir.dims import HINT, Dim, Extent, Monomial, polynomial
 from gluonjit.ir.graph import Graph, Op
@@ -38,11 +39,10 @@ def transfer_and_computing(op: Op, target: Machine) -> tuple[float, float]:
     """Nanoseconds that moving the operands and results of a kernel takes, and computing: the longer one counts."""
     nbytes = sum(v.type.nbytes for v in op.results) + bytes_read(op)
     transfer = nbytes / (target.loop_near if nbytes <= target.l2 else target.loop_far)
-    if op.name == "sort":
-        n = op.operands[0].type.size
-        return 0.0, 12.0 * n
-    if op.name in ("cumsum", "scatter_add"):
-        return transfer, 2.0 * op.operands[-1].type.size
+    plan = KERNEL.of(op)
+    known = plan.computing(op) if plan is not None else None
+    if known is not None:
+        return transfer, known
     body = op.regions[0].ops if op.regions else (op,)
     return transfer, sum(_computing(o, target) for o in body)
 

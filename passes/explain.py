@@ -13,7 +13,6 @@ from gluonjit.ir.annotations import KERNEL, STRIDES, THREADS
 from gluonjit.ir.buffers import is_view, runs_kernel
 from gluonjit.ir.dims import HINT, names_of
 from gluonjit.ir.graph import Graph, Op
-from gluonjit.ir.kernels.element_plans import Loops
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.sizes import with_hints
 from gluonjit.ir.work import origin
@@ -106,8 +105,8 @@ def _why(op: Op, target: Machine) -> Iterator[str]:
         transfer, computing = transfer_and_computing(op, target)
         yield "bound by memory" if transfer > computing else "bound by computing"
     plan = KERNEL.of(op)
-    if isinstance(plan, Loops) and plan.streaming:
-        yield "written past the caches"
+    if plan is not None:
+        yield from plan.remarks()
     if any(s is not None for s in STRIDES.of(op)[len(op.operands) :]):
         yield "written into a concat"
     if THREADS.of(op) == 1:

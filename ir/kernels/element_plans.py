@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -23,6 +24,10 @@ class Loops(Plan, kernel="loops"):
     strides = "any"
     by_element = True
     may_overwrite = True
+
+    def remarks(self) -> Iterator[str]:
+        if self.streaming:
+            yield "written past the caches"
 
 
 @dataclass(frozen=True)

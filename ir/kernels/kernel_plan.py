@@ -84,6 +84,14 @@ class Plan:
         """The packed weights of which it reads each element once."""
         return None
 
+    def computing(self, op: Op) -> float | None:
+        """The nanoseconds that it computes for, where they do not follow from the primitives in its body."""
+        return None
+
+    def remarks(self) -> Iterator[str]:
+        """What people should know of how it works."""
+        return iter(())
+
     def backwards(self) -> Plan:
         """The same, but for reading weights from the last to the first, if it can."""
         return self
