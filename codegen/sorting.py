@@ -123,7 +123,7 @@ class Sort:
         key = x
         if dtype.is_float:
             magnitude = self._magnitude(x, lanes)
-            zero = f.op(f"icmp eq {type} {magnitude}, {number(lanes, self.item, 0)}")
+            zero = self._is_zero(magnitude, lanes)
             key = self._folded(x, lanes)
             key = f.op(f"select {mask} {zero}, {type} {number(lanes, self.item, 0)}, {type} {key}")
             nan = self._is_nan(magnitude, lanes)
@@ -142,6 +142,9 @@ class Sort:
     def _magnitude(self, x: str, lanes: int) -> str:
         type, most = vector(lanes, self.item), (1 << (self.dtype.bits - 1)) - 1
         return self.f.op(f"and {type} {x}, {number(lanes, self.item, most)}")
+
+    def _is_zero(self, magnitude: str, lanes: int) -> str:
+        return self.f.op(f"icmp eq {vector(lanes, self.item)} {magnitude}, {number(lanes, self.item, 0)}")
 
     def _is_nan(self, magnitude: str, lanes: int) -> str:
         infinity = number(lanes, self.item, _INFINITY[self.dtype])
@@ -261,17 +264,37 @@ class Sort:
 
         counts = fold(f, self.n, self._lanes(int(wide[1:])), [("add", "0")] * 2, count, wide)
         counts = [_resized(f, "sext", n, wide, "i64", 1) for n in counts]
-        with f.for_(0, self.n, carried=[("i64", n) for n in counts]) as loop:
+        for begin, chosen in zip(counts, (self._is_zero, self._is_nan)):
+            size = f.min(self._collect(chosen), f.max(f.sub(self.count, begin), 0))
+
+            def write(k: str, lanes: int, begin: str = begin) -> None:
+                x = _resized(f, "trunc", f.load(vector(lanes, wide), f.gep(wide, self.a, k), 4), wide, self.item, lanes)
+                place = f.gep(self.item, self.values, f.add(first, f.mul(f.add(begin, k), self.inner)))
+                f.store(vector(lanes, self.item), x, place, bits // 8)
+
+            self._each(size, self._lanes(int(wide[1:])), write)
+
+    def _collect(self, chosen: Callable[[str, int], str]) -> str:
+        """Moves elements whose magnitudes are chosen to `a`, in their order; how many there are."""
+        f, wide, at, whole = self.f, self.wide, "0", 0
+        lanes = self._lanes(int(wide[1:]))
+        if lanes > 1:
+            network = Network(f, wide, lanes)
+            whole = f.mul(f.div(self.n, lanes), lanes)
+            with f.for_(0, whole, lanes, carried=[("i64", at)]) as loop:
+                x = self._element(loop.index, lanes)
+                mask = chosen(self._magnitude(x, lanes), lanes)
+                number = network.bits(mask)
+                x = network.together(_resized(f, "sext", x, self.item, wide, lanes), mask, number)
+                network.store(x, self.a, loop.carried[0])
+                loop.next(f.add(loop.carried[0], f.intrinsic("llvm.ctpop", "i64", ("i64", number))))
+            (at,) = loop.results
+        with f.for_(whole, self.n, carried=[("i64", at)]) as loop:
             x = self._element(loop.index)
-            magnitude = self._magnitude(x, 1)
-            zero = f.op(f"icmp eq {self.item} {magnitude}, 0")
-            nan = self._is_nan(magnitude, 1)
-            at = f.op(f"select i1 {zero}, i64 {loop.carried[0]}, i64 {loop.carried[1]}")
-            wanted = f.op(f"icmp slt i64 {at}, {f.extent(self.count)}")
-            with f.if_(f.op(f"and i1 {f.op(f'or i1 {zero}, {nan}')}, {wanted}")):
-                place = f.gep(self.item, self.values, f.add(first, f.mul(at, self.inner)))
-                f.store(self.item, x, place, bits // 8)
-            loop.next(*(f.add(p, f.op(f"zext i1 {c} to i64")) for p, c in zip(loop.carried, (zero, nan))))
+            f.store(wide, _resized(f, "sext", x, self.item, wide, 1), f.gep(wide, self.a, loop.carried[0]), 4)
+            one = f.op(f"zext i1 {chosen(self._magnitude(x, 1), 1)} to i64")
+            loop.next(f.add(loop.carried[0], one))
+        return loop.results[0]
 
     # ---- a few elements
 

@@ -133,7 +133,7 @@ class Quicksort:
         f = self.f
         most = (1 << (self.bits - 1)) - 1
         self._push(0, 0, "%n", ~most, most, self.limit())
-        with f.repeat([("i64", "1")]) as loop:
+        with f.if_(f.op(f"xor i1 {self._is_sorted()}, true")), f.repeat([("i64", "1")]) as loop:
             top = f.sub(loop.carried[0], 1)
             begin, end, low, high, divisions = (f.load("i64", self._field(top, k), 8) for k in range(5))
             equal = f.op(f"icmp eq i64 {low}, {high}")
@@ -149,6 +149,20 @@ class Quicksort:
             top = f.either(last, "i64", sorted, lambda: self._divide(top, begin, end, low, high, divisions))
             loop.next(top)
             loop.again = f.op(f"icmp sgt i64 {top}, 0")
+
+    def _is_sorted(self) -> str:
+        """Whether the items are in order from the start; of others, few are looked at."""
+        f, network = self.f, self.network
+        with f.repeat([("i64", "0")]) as loop:
+            (at,) = loop.carried
+            here, following = network.load("%items", at), network.load("%items", f.add(at, 1))
+            greater = network.bits(f.op(f"icmp sgt {self.vector} {here}, {following}"))
+            wrong = f.op(f"icmp ne i64 {greater}, 0")
+            after = f.add(at, self.lanes)
+            loop.next(after)
+            more = f.op(f"icmp slt i64 {after}, %n")
+            loop.again = f.op(f"and i1 {more}, {f.op(f'xor i1 {wrong}, true')}")
+        return f.op(f"xor i1 {wrong}, true")
 
     def limit(self) -> str:
         """How often pieces may be divided: twice the logarithm of the number of items, if there are many."""
