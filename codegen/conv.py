@@ -21,7 +21,6 @@ from gluonjit.codegen.llvm import Function, Module
 from gluonjit.codegen.matmul import panel_variants, share, unravel
 from gluonjit.codegen.pixel_tiles import Axis, Kind, PixelTiles
 from gluonjit.codegen.tiles import RUN, Fetch, Rows, Tile
-from gluonjit.ir.annotations import KERNEL
 from gluonjit.ir.dims import hint
 from gluonjit.ir.graph import Op
 from gluonjit.ir.kernels.product_plans import Conv
@@ -63,8 +62,7 @@ class Place(NamedTuple):
 class _Direct:
     def __init__(self, f: Function, op: Op) -> None:
         self.f = f
-        body, plan = op.regions[0], KERNEL.of(op)
-        assert isinstance(plan, Conv)
+        body, plan = op.regions[0], Conv.of(op)
         anchor = find_anchor(body)
         x, w = anchor.operands[0], body.inputs[1]
         self.dtype = x.dtype

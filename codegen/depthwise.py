@@ -23,7 +23,6 @@ from gluonjit.codegen.llvm import Function, Module, vector
 from gluonjit.codegen.matmul import share, unravel
 from gluonjit.codegen.pixel_tiles import Axis, Kind, PixelTiles
 from gluonjit.codegen.tiles import Rows, Tile
-from gluonjit.ir.annotations import KERNEL
 from gluonjit.ir.graph import Op
 from gluonjit.ir.kernels.product_plans import Depthwise
 from gluonjit.ir.windows import strides_of
@@ -49,8 +48,7 @@ class DepthwiseCode:
 
     def __init__(self, f: Function, op: Op, first: int = 0) -> None:
         self.f = f
-        body, plan = op.regions[0], KERNEL.of(op)
-        assert isinstance(plan, Depthwise)
+        body, plan = op.regions[0], Depthwise.of(op)
         anchor = find_anchor(body)
         x, w = anchor.operands
         self.dtype = x.dtype

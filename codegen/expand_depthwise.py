@@ -37,8 +37,7 @@ def lower_expand_depthwise(name: str, op: Op, module: Module) -> None:
 class _ExpandDepthwise:
     def __init__(self, f: Function, op: Op) -> None:
         self.f = f
-        body, plan = op.regions[0], KERNEL.of(op)
-        assert isinstance(plan, ExpandDepthwise)
+        body, plan = op.regions[0], ExpandDepthwise.of(op)
         self.rows, self.columns, self.band = plan.rows, plan.columns, plan.band
         product, convolution = halves(body)
         conv = find_anchor(convolution)

@@ -18,7 +18,6 @@ from gluonjit.codegen.heights import RowTiles, lowest_height
 from gluonjit.codegen.kernel_code import writes
 from gluonjit.codegen.llvm import Function, Module
 from gluonjit.codegen.tiles import Fetch, Tile, chains
-from gluonjit.ir.annotations import KERNEL
 from gluonjit.ir.dims import Dim, Extent, hint, is_static
 from gluonjit.ir.graph import Op
 from gluonjit.ir.kernels.product_plans import Matmul
@@ -31,8 +30,7 @@ _SPREAD = 3
 
 def _same_sums(op: Op, target: Machine, least: int) -> bool:
     """Whether register tiles of all heights that occur add up their terms in as many chains."""
-    x, y, plan = op.operands[0], op.results[0], KERNEL.of(op)
-    assert isinstance(plan, Matmul)
+    x, y, plan = op.operands[0], op.results[0], Matmul.of(op)
     if plan.halved or not is_static((*x.type.shape[1:], *y.type.shape[1:])):
         return False
     lanes, n, rows, columns = target.lanes(y.dtype), y.type.shape[-1], plan.rows, plan.columns
@@ -57,8 +55,7 @@ class Product:
 
     def __init__(self, f: Function, op: Op) -> None:
         self.f = f
-        body, plan = op.regions[0], KERNEL.of(op)
-        assert isinstance(plan, Matmul)
+        body, plan = op.regions[0], Matmul.of(op)
         anchor = find_anchor(body)
         a = anchor.operands[0]
         self.packed = plan.packed

@@ -23,7 +23,6 @@ from gluonjit.codegen.llvm import Function, Module, vector
 from gluonjit.codegen.matmul import share, unravel
 from gluonjit.codegen.pixel_tiles import Axis
 from gluonjit.codegen.tiles import Tile
-from gluonjit.ir.annotations import KERNEL
 from gluonjit.ir.graph import Op
 from gluonjit.ir.kernels.product_plans import Planar
 from gluonjit.ir.windows import strides_of
@@ -57,8 +56,7 @@ def vectors_of_tile(rows: int, width: int, piece: int, lanes: int) -> list[list[
 class _Planar:
     def __init__(self, f: Function, op: Op) -> None:
         self.f = f
-        body, plan = op.regions[0], KERNEL.of(op)
-        assert isinstance(plan, Planar)
+        body, plan = op.regions[0], Planar.of(op)
         anchor = find_anchor(body)
         x, w = anchor.operands
         self.dtype = x.dtype

@@ -23,7 +23,6 @@ from gluonjit.codegen.kernel_code import writes
 from gluonjit.codegen.llvm import Function, Module
 from gluonjit.codegen.matmul import panel_variants, share, unravel
 from gluonjit.codegen.tiles import Rows, Tile
-from gluonjit.ir.annotations import KERNEL
 from gluonjit.ir.graph import Op
 from gluonjit.ir.kernels.product_plans import WeightGradient
 from gluonjit.ir.windows import row_major, strides_of
@@ -38,8 +37,7 @@ def lower_weight_gradient(name: str, op: Op, module: Module) -> None:
 class _Gradient:
     def __init__(self, f: Function, op: Op) -> None:
         self.f = f
-        body, plan = op.regions[0], KERNEL.of(op)
-        assert isinstance(plan, WeightGradient)
+        body, plan = op.regions[0], WeightGradient.of(op)
         anchor = find_anchor(body)
         x, g = anchor.operands
         self.dtype = x.dtype

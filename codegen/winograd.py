@@ -36,7 +36,6 @@ from gluonjit.codegen.matmul import panel_variants, share, unravel
 from gluonjit.codegen.pixel_tiles import Axis
 from gluonjit.codegen.tiles import Fetch, Fetches, Tile, prefetch
 from gluonjit.codegen.winograd_fetch import Pixels, Tiling, next_block
-from gluonjit.ir.annotations import KERNEL
 from gluonjit.ir.cook_toom import transform
 from gluonjit.ir.dims import Dim, divides, hint, is_less, least_usual
 from gluonjit.ir.graph import Op
@@ -101,8 +100,7 @@ def lower_heights(count: Any, rows: int) -> list[int]:
 class _Winograd:
     def __init__(self, f: Function, op: Op) -> None:
         self.f = f
-        body, plan = op.regions[0], KERNEL.of(op)
-        assert isinstance(plan, Winograd)
+        body, plan = op.regions[0], Winograd.of(op)
         anchor = find_anchor(body)
         x, w = anchor.operands[0], body.inputs[1]
         self.tile = plan

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from gluonjit.ir.dims import Dim, Extent
-from gluonjit.ir.kernels.kernel_plan import Plan
+from gluonjit.ir.kernels.kernel_plan import ANNOTATION, Plan
 from gluonjit.ir.types import IRError
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ GATE: Annotation[int | None] = annotation(
     "tells such ops apart; a `select` in a gradient, which lets through what is asked for",
 )
 KERNEL: Annotation[Plan | None] = annotation(
-    ".kernel",
+    ANNOTATION,
     "a kernel (`ir/kernels`)",
     lambda value: isinstance(value, Plan),
     None,

@@ -364,7 +364,7 @@ class _Parser:
                 if self.kinds[self.i] != ")":
                     self.expect(",", "',' or ')'")
         try:
-            return kernel.of(values)
+            return kernel.with_values(values)
         except IRError as e:
             self.fail(str(e), at)
 

@@ -86,8 +86,7 @@ def _notes(product: Op, op: Op, target: Machine) -> dict[str, Any] | None:
     out, item = conv.result.shape[1], conv.result.dtype.itemsize
     dot = next(o for o in reversed(product.regions[0].ops) if o.name == "dot_general")
     terms = dot.operands[0].shape[-1]
-    multiplied, convolved = KERNEL.of(product), KERNEL.of(op)
-    assert isinstance(multiplied, Matmul) and isinstance(convolved, Depthwise)
+    multiplied, convolved = Matmul.of(product), Depthwise.of(op)
     columns = multiplied.columns
 
     def nbytes(bands: int) -> int:

@@ -178,6 +178,4 @@ def unpack(body: Builder, w: Value, batch: Shape, k: Extent, n: int) -> Value:
 @choice_of(Matmul)
 class _Choice(Choice):
     def alternatives(self, op: Op, target: Machine) -> Iterator[Alternative]:
-        plan = KERNEL.of(op)
-        assert isinstance(plan, Matmul)
-        yield from tiles(op, plan.halved, target)
+        yield from tiles(op, Matmul.of(op).halved, target)

@@ -175,16 +175,15 @@ class _Choice(Choice):
         return algorithms(op, target)
 
     def why(self, op: Op, target: Machine) -> Iterator[str]:
-        plan = KERNEL.of(op)
-        assert isinstance(plan, Winograd)
+        plan = Winograd.of(op)
         direct, transformed = self._cycles(op, target)
         times = f"{direct / transformed:.1f}"
         yield f"F({plan.height}×{plan.width}), expected to be {times} times as fast as directly"
 
     def _cycles(self, op: Op, target: Machine) -> tuple[float, float]:
         """Expected cycles if it were computed directly, and as it is computed."""
-        problem, plan = _problem(op), KERNEL.of(op)
-        assert problem is not None and isinstance(plan, Winograd)
+        problem, plan = _problem(op), Winograd.of(op)
+        assert problem is not None
         # Estimates know no steps that are shared for some tiles at a time.
         plan = replace(plan, block=max(plan.block, 0))
         return direct_cycles(problem, target), winograd_cycles(problem, plan, target)

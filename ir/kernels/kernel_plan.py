@@ -19,7 +19,18 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from gluonjit.ir import plugins
 from gluonjit.ir.opdef import did_you_mean
@@ -28,9 +39,12 @@ from gluonjit.ir.types import IRError
 if TYPE_CHECKING:
     from gluonjit.ir.graph import Op, Value
 
+ANNOTATION = ".kernel"
+"""The attribute of ops that holds their plan; it is declared in `ir/annotations.py`."""
 _FILES = ("element_plans", "op_plans", "product_plans")
 """Where plans are; imported when one is asked for by name."""
 _KERNELS: dict[str, type[Plan]] = {}
+P = TypeVar("P", bound="Plan")
 
 
 class Plan:
@@ -118,7 +132,15 @@ class Plan:
         return found
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Plan:
+    def of(cls: type[P], op: Op) -> P:
+        """That of an op whose kernel this is; IRError for any other."""
+        plan = op.attrs.get(ANNOTATION)
+        if not isinstance(plan, cls):
+            raise IRError(f"{op.name} is not computed by the kernel {cls.kernel!r}, but by {plan}")
+        return plan
+
+    @classmethod
+    def with_values(cls, values: Mapping[str, Any]) -> Plan:
         """The plan with these values of fields; IRError if one is unknown, missing, or of another type."""
         parts = cls.parts()
         for name, value in values.items():

@@ -115,3 +115,10 @@ def test_others_may_declare_annotations(monkeypatch):
     mine = annotation(".mine", "an int", lambda value: type(value) is int, 7, "fused", "of a test")
     assert mine.of(graph("").ops[0]) == 7
     verify(graph(".mine = 1"))
+
+
+def test_the_plan_of_an_op_by_its_class():
+    (op,) = graph(".kernel = conv(pixels = 1, columns = 16, block = 2)").ops
+    assert Conv.of(op).block == 2
+    with pytest.raises(IRError, match="neg is not computed by the kernel 'matmul', but by conv"):
+        Matmul.of(op)
