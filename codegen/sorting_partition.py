@@ -24,15 +24,18 @@ _STACK = 64
 """Pieces that wait. The shorter half of a piece is next, so they are at most the logarithm of the number of items."""
 
 
-def sort_in_place(f: Function, item: str, lanes: int, items: str, spare: str, n: Any) -> None:
-    """Sorts n `item`s (i32 or i64) at `items`. Both arrays have PADDING more vectors behind n items."""
+def sort_in_place(f: Function, item: str, lanes: int, items: str, spare: str, n: Any, ordered: Any = 0) -> None:
+    """Sorts n `item`s (i32 or i64) at `items`. Both arrays have PADDING more vectors behind n items.
+
+    `ordered`: the mask of low bits by which items that differ in nothing else are in order already.
+    """
     network = Network(f, item, lanes)
     if isinstance(n, int) and n <= network.rows(n) * lanes:
         network.pad(items, n, network.rows(n) - n // lanes)
         network.sort_block(items, 0, network.rows(n))
     else:
         network.pad(items, n, PADDING)
-        f.call(_function(f, item, lanes), "void", ("ptr", items), ("ptr", spare), ("i64", n))
+        _call(f, item, lanes, items, spare, n, ordered)
 
 
 def sort_distributed(
@@ -57,8 +60,7 @@ def sort_distributed(
     with f.for_(0, samples) as loop:
         f.store(item, key(f.mul(loop.index, n // samples), 1), f.gep(item, items, loop.index), 1)
     network.pad(items, samples, PADDING)
-    function = _function(f, item, lanes)
-    f.call(function, "void", ("ptr", items), ("ptr", spare), ("i64", samples))
+    _call(f, item, lanes, items, spare, samples, 0)
     borders = [f.load(item, f.gep(item, items, k * 16), 1) for k in range(1, BUCKETS)]
 
     def count(k: Any, lanes: int, counts: tuple[str, ...]) -> list[str]:
@@ -100,19 +102,19 @@ def sort_distributed(
         size = f.sub(f.load("i64", f.gep("i64", ends, k), 8), start)
         bucket = f.gep(item, items, start)
         network.pad(bucket, size, PADDING)
-        f.call(function, "void", ("ptr", bucket), ("ptr", spare), ("i64", size))
+        _call(f, item, lanes, bucket, spare, size, 0)
         write(written, bucket, size)
         written = f.add(written, size)
 
 
-def _function(f: Function, item: str, lanes: int) -> str:
-    """The function that sorts, once in each module."""
+def _call(f: Function, item: str, lanes: int, items: str, spare: str, n: Any, ordered: Any) -> None:
+    """Calls the function that sorts, which is once in each module."""
     name = f"sort_{item}_{lanes}"
     if all(g.name != name for g in f.module.functions):
-        params = ("ptr noalias", "items"), ("ptr noalias", "spare"), ("i64", "n")
+        params = ("ptr noalias", "items"), ("ptr noalias", "spare"), ("i64", "n"), ("i64", "ordered")
         g = f.module.function(name, params, linkage="internal", attributes="noinline")
         Quicksort(g, item, lanes).write()
-    return name
+    f.call(name, "void", ("ptr", items), ("ptr", spare), ("i64", n), ("i64", ordered))
 
 
 class Quicksort:
@@ -136,7 +138,8 @@ class Quicksort:
         with f.if_(f.op(f"xor i1 {self._is_sorted()}, true")), f.repeat([("i64", "1")]) as loop:
             top = f.sub(loop.carried[0], 1)
             begin, end, low, high, divisions = (f.load("i64", self._field(top, k), 8) for k in range(5))
-            equal = f.op(f"icmp eq i64 {low}, {high}")
+            # Partitions keep the order.
+            equal = f.op(f"icmp eq i64 {low}, {self._without_ordered(high)}")
             size = f.op(f"select i1 {equal}, i64 1, i64 {f.sub(end, begin)}")
 
             def sorted() -> str:
@@ -194,10 +197,11 @@ class Quicksort:
     def _divide(self, top: str, begin: str, end: str, low: str, high: str, divisions: str) -> str:
         """Pushes both parts of a piece; the top of the stack."""
         f = self.f
-        pivot = self._pivot(begin, f.sub(end, begin))
+        pivot = self._without_ordered(self._pivot(begin, f.sub(end, begin)))
         # Nothing is below the least integer that there may be: what is equal to it is divided from what is greater.
         least = f.op(f"icmp eq i64 {pivot}, {low}")
-        bound = f.add(pivot, f.op(f"zext i1 {least} to i64"))
+        bound = f.op(f"select i1 {least}, i64 {f.add('%ordered', 1)}, i64 0")
+        bound = f.add(pivot, bound)
         middle = f.min(self._partition(begin, end, bound), end)
         longer = f.op(f"icmp sgt i64 {f.sub(end, middle)}, {f.sub(middle, begin)}")
         longer = f.op(f"zext i1 {longer} to i64")
@@ -205,6 +209,9 @@ class Quicksort:
         self._push(f.add(top, longer), begin, middle, low, f.sub(bound, 1), divisions)
         self._push(f.sub(f.add(top, 1), longer), middle, end, bound, high, divisions)
         return f.add(top, 2)
+
+    def _without_ordered(self, item: str) -> str:
+        return self.f.op(f"and i64 {item}, {self.f.op('xor i64 %ordered, -1')}")
 
     def _pivot(self, begin: str, size: str) -> str:
         """The median of three medians of three."""

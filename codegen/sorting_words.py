@@ -21,6 +21,7 @@ class Words:
     def __init__(self, f: Function, item: str, lanes: int, areas: list[str]) -> None:
         self.f, self.item, self.lanes = f, item, lanes
         self.words, self.spare = areas
+        self.mask = (1 << PLACE_BITS) - 1
 
     def put(self, at: Any, key: str, place: Any, lanes: int = 1) -> None:
         """Elements `at`, at + 1, … of the list become those with these keys and the places from `place` on."""
@@ -31,7 +32,7 @@ class Words:
         f.store(type, f.op(f"or {type} {high}, {counting(f, place, lanes)}"), f.gep("i64", self.words, at), 8)
 
     def sort(self, n: Any) -> None:
-        sort_in_place(self.f, "i64", self.lanes, self.words, self.spare, n)
+        sort_in_place(self.f, "i64", self.lanes, self.words, self.spare, n, self.mask)
 
     def keep(self, count: Extent) -> None:
         """Forgets all but the first elements of a sorted list."""
@@ -45,7 +46,7 @@ class Words:
         """Those of `lanes` elements of a sorted list, as i64."""
         type = vector(lanes, "i64")
         word = self.f.load(type, self.f.gep("i64", self.words, k), 8)
-        return self.f.op(f"and {type} {word}, {number(lanes, 'i64', (1 << PLACE_BITS) - 1)}")
+        return self.f.op(f"and {type} {word}, {number(lanes, 'i64', self.mask)}")
 
 
 class Pairs:
@@ -100,7 +101,7 @@ class Pairs:
         self.bits = f.sub(64, f.intrinsic("llvm.ctlz", "i64", ("i64", f.sub(n, 1)), ("i1", "false")))
         self.mask = f.sub(f.op(f"shl i64 1, {self.bits}"), 1)
         lost = self._make_words(n)
-        sort_in_place(f, "i64", self.lanes, self.words, self.spare, n)
+        sort_in_place(f, "i64", self.lanes, self.words, self.spare, n, self.mask)
         with f.if_(f.op(f"icmp ne i64 {lost}, 0")), f.if_(self._has_disorder(n)):
             self._sort_runs(n)
 
@@ -199,7 +200,7 @@ class Pairs:
             # The highest bit is the sign of what is compared.
             high = f.op(f"xor i64 {high}, {-(1 << 63)}")
             self._store(f.op(f"or i64 {high}, {f.op(f'and i64 {word}, {self.mask}')}"), self.run, loop.index)
-        sort_in_place(f, "i64", self.lanes, self.run, self.spare, size)
+        sort_in_place(f, "i64", self.lanes, self.run, self.spare, size, self.mask)
         with f.for_(0, size) as loop:
             self._store(self._load(self.run, loop.index), self.words, f.add(begin, loop.index))
 
