@@ -1,4 +1,4 @@
-"""`mx.autograd`: the modes (`language.modes`) and gradients (`autodiff.tape`)."""
+"""`mx.autograd`: the modes (`language.modes`) and gradients (`autodiff`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from gluonjit.autodiff.anomalies import detect_anomaly
 from gluonjit.autodiff.python_functions import Function
 from gluonjit.autodiff.recorded_symbols import recorded_symbol
-from gluonjit.autodiff.tape import backward as _backward
+from gluonjit.autodiff.walk import backward as _backward
 from gluonjit.base import string_types as string_types
 from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.language.modes import (

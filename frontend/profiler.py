@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
-from gluonjit.autodiff import tape
+from gluonjit.autodiff import graph_nodes, tape
 from gluonjit.autodiff.tiering import TieredOperator
 from gluonjit.base import MXNetError
 from gluonjit.execution.session import Session
@@ -183,7 +183,7 @@ def _places(profiler: _Profiler) -> Iterator[tuple[Any, str, Callable[..., Any]]
         for method in ("run", "run_forward"):
             yield Session, method, timed(Session.__dict__[method], lambda session, *_: session.graph.name)
         yield _Step, "take", timed(_Step.take, lambda *_: "optimizer step")
-    for node in (tape.GraphNode, tape.RuleNode):
+    for node in (graph_nodes.GraphNode, tape.RuleNode):
         yield node, "pull", timed(node.pull, lambda node, *_: f"_backward_{node.name}")
 
 

@@ -12,11 +12,11 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from gluonjit.autodiff.backward import Backward, Cotangent, Presence, Result, Value
 from gluonjit.autodiff.presence import Tokens, late_ops, with_tokens, without_tokens
 from gluonjit.autodiff.presence import sources as sources_of
 from gluonjit.base import MXNetError
@@ -85,28 +85,6 @@ def _innermost(error: BaseException) -> BaseException:
     while isinstance(error, PassError) and isinstance(error.__cause__, IRError):
         error = error.__cause__
     return error
-
-
-class Backward(NamedTuple):
-    """The gradient of a computation by some of its inputs, given cotangents of some of its outputs.
-
-    Its inputs are those values of the forward computation that `sources` numbers (input k is k, output k is -1 - k),
-    then the cotangents of the heads that are `given` (by position), then, for those that are `told`, a number that is
-    not 0 if there is a cotangent, be it of 0. Its outputs are the gradients, then, for those that are `visited`, a
-    number that is 0 if the heads do not depend on that input. `writes`: the inputs of the forward computation that get
-    new values, one for each of its updates; they are read as they are when it runs. `reads`: whether the gradients
-    depend on each of the cotangents. `additions`: the gradients that are given as rows, by number, and as how many
-    outputs (indices, rows) each: see `passes/row_gradients.py`.
-    """
-
-    computation: Computation
-    sources: tuple[int, ...]
-    writes: tuple[int, ...]
-    reads: tuple[bool, ...]
-    given: tuple[int, ...]
-    told: tuple[int, ...]
-    visited: tuple[int, ...]
-    additions: Mapping[int, int] = MappingProxyType({})
 
 
 @dataclass
@@ -269,22 +247,34 @@ class Computation:
     def _numbers(
         self, wrt: Sequence[int], heads: Sequence[int]
     ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        """`given`, `told` and `visited` of the gradient: see `Backward`."""
+        """The heads that have a cotangent, and those that have a presence, by position; the positions in `wrt` of the
+        inputs of which a number tells whether they were visited: see `Backward`."""
         tokens, outputs = self._tokens, self.graph.outputs
         given = tuple(n for n, k in enumerate(heads) if outputs[k].dtype is not BOOL)
         told = tuple(n for n, k in enumerate(heads) if k in tokens.outputs) if len(heads) > 1 else ()
         return given, told, tuple(n for n, k in enumerate(wrt) if k in tokens.inputs)
 
     def _made(self, halves: Halves, wrt: Sequence[int], heads: Sequence[int], additions: Mapping[int, int]) -> Backward:
-        backward = halves.backward
-        places = dict(zip(backward.inputs, sources(halves)))
-        writes = tuple(places[state] for state, _ in backward.updates)
-        read = {v for op in backward.ops for v in op.operands} | {*backward.results}
-        numbers = self._numbers(wrt, heads)
-        given = backward.inputs[len(halves.saved) :][: len(numbers[0])]
-        reads = tuple(v in read for v in given)
-        backward = backward.with_attrs(tells_progress=True)
-        return Backward(Computation(backward, self._compile), sources(halves), writes, reads, *numbers, additions)
+        graph = halves.backward
+        given, told, visited = self._numbers(wrt, heads)
+        places = sources(halves)
+        place_of = dict(zip(graph.inputs, places))
+        states = tuple(place_of[state] for state, _ in graph.updates)
+        read = {v for op in graph.ops for v in op.operands} | {*graph.results}
+        cotangents = zip(given, graph.inputs[len(halves.saved) :])
+        return Backward(
+            computation=Computation(graph.with_attrs(tells_progress=True), self._compile),
+            values=tuple(Value(place, place in states) for place in places),
+            cotangents=tuple(Cotangent(head, v in read) for head, v in cotangents),
+            presences=tuple(Presence(head) for head in told),
+            results=tuple(Result(additions.get(n, 0), n in visited) for n in range(len(wrt))),
+            states=states,
+            calls_python=_calls_python(graph),
+        )
+
+
+def _calls_python(graph: Graph) -> bool:
+    return any(op.name == "host_call" or any(map(_calls_python, op.regions)) for op in graph.ops)
 
 
 class OpenComputation(Computation):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
 
-from gluonjit.autodiff.computation import Backward, Computation
+from gluonjit.autodiff.backward import Backward
+from gluonjit.autodiff.computation import Computation
 from gluonjit.autodiff.tiering import Codes, tiered
 from gluonjit.ir.graph import Builder, Graph
 from gluonjit.ir.opdef import attr_key
@@ -105,7 +107,7 @@ class OperatorComputation(Computation):
         key = self._key, tuple(wrt), tuple(heads)
         codes = _codes.get(key) or _remember(_codes, key, Codes(self._gradient_of(tuple(wrt), tuple(heads))))
         compile = functools.partial(tiered, codes=codes, types=self._types)
-        return found._replace(computation=Computation(found.computation.graph, compile))
+        return replace(found, computation=Computation(found.computation.graph, compile))
 
     def _gradient_of(self, wrt: tuple[int, ...], heads: tuple[int, ...]) -> Callable[[Sequence[TensorType]], Graph]:
         make = self._make

@@ -9,7 +9,8 @@ import numpy as np
 
 from gluonjit.autodiff import anomalies
 from gluonjit.autodiff.computation import Computation
-from gluonjit.autodiff.tape import Program, Saved, note_block, note_others, note_refusal
+from gluonjit.autodiff.graph_nodes import BlockCall, note_block, note_others, note_refusal
+from gluonjit.autodiff.tape import Program, Saved
 from gluonjit.base import MXNetError
 from gluonjit.context import Context
 from gluonjit.language.kinds import as_np
@@ -76,7 +77,7 @@ def recorded_call(
         given = [*(value.array for value in saved)]
         anomalies.check_block(name, user_loc(), session.graph_of(inputs), given, [x._array for x in results])
     made = [*results, *targets]
-    note_block(name, computation, forward, wrt, heads, inputs.arrays, saved, made, outputs, kept)
+    note_block(BlockCall(name, computation, forward, wrt, heads, inputs.arrays, saved, made, outputs, kept))
     # Not the targets: a state that no gradient flows to stays an array that programs may write to.
     note_others(name, computation, inputs.arrays, wrt, results)
     program.note(results)

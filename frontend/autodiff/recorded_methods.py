@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from gluonjit.autodiff.computation import Computation
-from gluonjit.autodiff.tape import record, refuse_write
+from gluonjit.autodiff.graph_nodes import record
+from gluonjit.autodiff.tape import refuse_write
 from gluonjit.ir.types import type_of
 from gluonjit.language import late
 from gluonjit.language.modes import Scope, modes

@@ -9,7 +9,8 @@ import numpy as np
 
 from gluonjit import ndarray
 from gluonjit.autodiff.computation import Computation, Forward, evaluated
-from gluonjit.autodiff.tape import Saved, in_rows, write
+from gluonjit.autodiff.tape import Saved
+from gluonjit.autodiff.walk import write
 from gluonjit.base import MXNetError
 from gluonjit.context import Context, placed
 from gluonjit.execution import on_parts
@@ -238,36 +239,42 @@ class Executor:
             self._last = self._recorded(is_train, session.inputs([*self.arg_arrays, *self.aux_arrays]))
         last, backward = self._last, self._last.forward.backward
         given = self._head_gradients(out_grads)
-        self._check(last.inputs, [p for p in backward.sources if p >= 0 and p not in backward.writes])
-        values = []
-        for place in backward.sources:
-            values.append(last.inputs[place].array if place >= 0 else last.outputs[-1 - place])
-        for k, reads in zip([last.heads[n] for n in backward.given], backward.reads, strict=True):
-            own = self.outputs[k]
-            if given[k] is None and reads:
-                raise self._lacks(k)
-            if given[k] is not None and given[k].shape != own.shape:
-                raise MXNetError(
-                    f"operands shape mismatch: out_grads has {list(given[k].shape)} for "
-                    f"{self._symbol.list_outputs()[k]}, which is {list(own.shape)}"
-                )
-            dtype = own._array.dtype
-            values.append(np.zeros(own.shape, dtype) if given[k] is None else given[k]._array.astype(dtype, copy=False))
-        values += [np.ones((), np.float32) for _ in backward.told]
-        gradients, updates = backward.computation.run(values, self._announce if listeners else None)
-        for k, gradient in zip(last.wrt, in_rows(backward, gradients, [self.grad_arrays[k] for k in last.wrt])):
+        self._check(last.inputs, [v.place for v in backward.values if v.place >= 0 and not v.changes])
+        arguments = backward.arguments(
+            lambda place: last.inputs[place].array if place >= 0 else last.outputs[-1 - place],
+            lambda cotangent: self._cotangent(last.heads[cotangent.head], given, cotangent.is_read),
+            lambda head: np.ones((), np.float32),
+        )
+        outputs, updates = backward.computation.run(arguments, self._announce if listeners else None)
+        gradients = backward.gradients(outputs, [self.grad_arrays[k] for k in last.wrt])
+        for k, gradient in zip(last.wrt, gradients, strict=True):
             write(Variable.into(self._requests[k], self.grad_arrays[k]), gradient)
         if is_train:
-            for k, new in zip(backward.writes, updates, strict=True):
+            for k, new in zip(backward.states, updates, strict=True):
                 overwrite([*self.arg_arrays, *self.aux_arrays][k], new)
+
+    def _cotangent(self, k: int, given: Sequence[Any], is_read: bool) -> np.ndarray:
+        """The gradient by output k: the given one, or zeros if the output's is not read."""
+        own, g = self.outputs[k], given[k]
+        dtype = own._array.dtype
+        if g is None:
+            if is_read:
+                raise self._lacks(k)
+            return np.zeros(own.shape, dtype)
+        if g.shape != own.shape:
+            raise MXNetError(
+                f"operands shape mismatch: out_grads has {list(g.shape)} for "
+                f"{self._symbol.list_outputs()[k]}, which is {list(own.shape)}"
+            )
+        found: np.ndarray = g._array.astype(dtype, copy=False)
+        return found
 
     def _demanding(self, training: bool) -> list[int]:
         """The numbers of the outputs whose gradient is read: all but those of losses."""
         computation = Computation(self._graph(training), evaluated)
         wrt = self._wrt()
         heads = computation.differentiable(wrt)
-        backward = computation.backward(wrt, heads)
-        return [heads[n] for n, reads in zip(backward.given, backward.reads, strict=True) if reads]
+        return [heads[c.head] for c in computation.backward(wrt, heads).cotangents if c.is_read]
 
     def _lacks(self, k: int) -> MXNetError:
         return MXNetError(

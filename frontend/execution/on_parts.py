@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from gluonjit.autodiff import tape
+from gluonjit.autodiff import graph_nodes, walk
 from gluonjit.autodiff.computation import Computation, evaluated
 from gluonjit.execution.session import Monitor
 from gluonjit.ir.types import type_of
@@ -50,7 +50,7 @@ class Run:
         """Stores the gradients of the outputs. None stands for that of a loss."""
         pairs = [(x, g) for x, g in zip(self.outputs, cotangents, strict=True) if tracked(x)]
         if pairs:
-            tape.backward([x for x, _ in pairs], [g for _, g in pairs], False, training)
+            walk.backward([x for x, _ in pairs], [g for _, g in pairs], False, training)
         for variable in self._wanted:
             if not variable.fresh and variable.request == "write":
                 variable.grad[:] = 0 if variable.stype != "csr" else variable.grad * 0
@@ -87,5 +87,5 @@ def _looped(node: Node, operands: Sequence[NDArray], training: bool) -> list[NDA
     outputs, _ = computation.run([*(x._array for x in operands), *key])
     results = [NDArray._wrap(np.array(x)) for x in outputs]
     if modes.recording:
-        tape.record(computation, operands, results, own.name, *key)
+        graph_nodes.record(computation, operands, results, own.name, *key)
     return results

@@ -65,9 +65,9 @@ bind = Late("execution.executor")
 simple_bind = Late("execution.executor")
 """`Symbol.bind` and `Symbol.simple_bind`."""
 
-record_operator = Late("autodiff.tape")
+record_operator = Late("autodiff.graph_nodes")
 """`(op, attrs, inputs, results, key, known)`: notes on the tape that an operator made `results`."""
-record_rule = Late("autodiff.tape")
+record_rule = Late("autodiff.graph_nodes")
 """`(name, inputs, results, gradient)`: notes on the tape that `results` (one) were made from `inputs`, and that
 `gradient` makes of the result's cotangent those of the inputs."""
 record_method = Late("autodiff.recorded_methods")
@@ -76,5 +76,5 @@ record_assignment = Late("autodiff.recorded_methods")
 """`(assign, x, key, value)`: `x[key] = value` while recording."""
 refuse_write = Late("autodiff.tape")
 """`(x)`: an error if recording is on and gradients flow to this array."""
-backward = Late("autodiff.tape")
+backward = Late("autodiff.walk")
 """`(heads, head_grads, retain_graph, train_mode)`."""

@@ -188,10 +188,13 @@ def compiled_gradients(cases):
         given += gradient_cases.heads(case, own[:count]) + [np.zeros_like(y) for y in own[count:]]
         at += visible
     backward = forward.backward
-    values = [inputs[k] if k >= 0 else outputs[-1 - k] for k in backward.sources]
-    exist = [np.ones((), np.float32) for _ in backward.told]
-    gradients, updates = backward.computation.run([*values, *(given[k] for k in heads), *exist])
-    written = dict(zip(backward.writes, updates))
+    arguments = backward.arguments(
+        lambda place: inputs[place] if place >= 0 else outputs[-1 - place],
+        lambda cotangent: given[heads[cotangent.head]],
+        lambda head: np.ones((), np.float32),
+    )
+    gradients, updates = backward.computation.run(arguments)
+    written = dict(zip(backward.states, updates))
     by_input = dict(zip(wrt, gradients))
     first = 0
     for case in cases:
@@ -270,7 +273,7 @@ def directional(case):
     if case.operator in SYMMETRIC:
         direction = {k: v + np.swapaxes(v, -1, -2) for k, v in direction.items()}
     backward = computation.backward(wrt, heads)
-    values = [[*inputs, *key][k] if k >= 0 else outputs[-1 - k] for k in backward.sources]
+    values = [[*inputs, *key][v.place] if v.place >= 0 else outputs[-1 - v.place] for v in backward.values]
     found, _ = backward.computation.run([*values, *weights])
     terms = [g * direction[k] for k, g in zip(wrt, found)]
 

@@ -1,0 +1,356 @@
+"""Nodes of the tape whose gradient is a graph, and how computations are noted there: operators and calls of blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gluonjit.autodiff import anomalies
+from gluonjit.autodiff.backward import Backward
+from gluonjit.autodiff.computation import Computation, Forward
+from gluonjit.autodiff.operator_computations import differentiated, of_number, of_operator, of_values
+from gluonjit.autodiff.tape import (
+    ConstantNode,
+    Edge,
+    Node,
+    Program,
+    RefusingNode,
+    RuleNode,
+    Saved,
+    array_of,
+    own_memory,
+)
+from gluonjit.base import MXNetError
+from gluonjit.language import late
+from gluonjit.language.interrupts import Uninterrupted
+from gluonjit.language.modes import modes
+from gluonjit.language.source import user_loc
+from gluonjit.ndarray import NDArray
+from gluonjit.ndarray.custom_calls import kept_operators
+from gluonjit.ndarray.gradient_listeners import announce
+from gluonjit.ndarray.variable import Variable, tracked, wants_rows
+from gluonjit.runtime.storage import Storage
+from gluonjit.runtime.watching import Progress
+
+MAX_TYPES = 64
+"""For how many types of operands the computations of an operator with certain attributes are found at once."""
+
+
+class Gradient(NamedTuple):
+    """A gradient, and what it runs on: the values that it reads, in its order, and the arrays that its updates are
+    written to."""
+
+    backward: Backward
+    saved: Sequence[Saved]
+    written: Sequence[NDArray]
+
+
+class GraphNode(Node):
+    """A computation whose gradient is a graph."""
+
+    __slots__ = ("again", "announces", "gradient", "kept", "late_ops")
+
+    def __init__(
+        self,
+        name: str,
+        sources: Sequence[Any],
+        heads: Sequence[int],
+        results: Sequence[NDArray],
+        gradient: Gradient,
+        again: Callable[[tuple[int, ...]], Gradient] | None = None,
+    ) -> None:
+        super().__init__(name, sources, heads, results)
+        self.gradient: Gradient | None = gradient
+        self.kept: Sequence[Any] = ()
+        self.announces = False
+        """Whether the gradients of variables, which `pull` computes, will be stored."""
+        self.late_ops: Callable[[Iterable[int]], int] | None = None
+        """`Computation.late_ops`, of a block that has several results."""
+        self.again = again
+        """Gives the gradient from some of the heads that can be recorded, where `saved` holds intermediate values."""
+        for value in gradient.saved:
+            if value.origin.__class__ is Variable:
+                value.origin.note_reader(self)
+
+    def keep_copies(self, storage: Storage, copies: dict[Any, np.ndarray]) -> None:
+        """Keeps copies of those saved values that are in `storage`. `copies` are those that other nodes have made."""
+        if self.gradient is None:
+            return
+        saved = []
+        for value in self.gradient.saved:
+            if value.storage is storage and not value.changed:
+                place = value.array.__array_interface__["data"][0], value.array.shape, value.array.strides
+                if place not in copies:
+                    copies[place] = value.array.copy()
+                value = value._replace(array=copies[place], storage=None)
+            saved.append(value)
+        self.gradient = self.gradient._replace(saved=saved)
+
+    def release(self) -> None:
+        super().release()
+        self.gradient, self.again, self.late_ops, self.kept = None, None, None, ()
+
+    def pull(
+        self, cotangents: Sequence[NDArray], create_graph: bool, given: Collection[int]
+    ) -> Sequence[NDArray | None]:
+        gradient, heads = self.gradient, self.heads
+        if self.again is not None and (create_graph or self._changes_more(given)):
+            cotangents = [g for k, g in zip(heads, cotangents, strict=True) if k in given]
+            heads = tuple([k for k in heads if k in given])
+            gradient = self.again(heads)
+        assert gradient is not None, "released"
+        exist = [k in given for k in heads]
+        return self._pulled(gradient, cotangents, exist, create_graph, modes.training)
+
+    def _changes_more(self, given: Collection[int]) -> bool:
+        """Whether the gradient of all results would change states that are on the way of none that has a cotangent."""
+        if self.late_ops is None or not modes.training or not self.gradient or not self.gradient.written:
+            return False
+        return bool(self.late_ops(self.heads) & ~self.late_ops(given))
+
+    def pull_from(self, given: Mapping[int, NDArray]) -> Sequence[NDArray | None] | None:
+        if self.again is None:
+            return None
+        heads = tuple(sorted(given))
+        return self._pulled(self.again(heads), [given[k] for k in heads], [True] * len(heads), False, False)
+
+    def _pulled(
+        self,
+        gradient: Gradient,
+        cotangents: Sequence[NDArray],
+        exist: Sequence[bool],
+        create_graph: bool,
+        updates_states: bool,
+    ) -> Sequence[NDArray | None]:
+        """`exist`: which of the cotangents are not zeros for lack of one."""
+        backward, saved, written = gradient
+        for what, value in zip(backward.values, saved):
+            if value.storage is not None and value.storage.version != value.version and not what.changes:
+                raise self.was_written(str(what))
+        incoming = [cotangents[c.head] for c in backward.cotangents]
+        incoming += [NDArray._wrap(np.array(exist[p.head], np.float32)) for p in backward.presences]
+        given = [*[value.array for value in saved], *[g._array for g in incoming]]
+        outputs, updates = self._computed(backward, given)
+        if modes.anomalies and self.again is not None:  # a block: which operator in it?
+            graph = backward.computation.fitted(given).graph
+            anomalies.check_gradient(self.name, self.loc, [g._array for g in incoming], outputs, graph, given)
+        if updates_states and written:
+            with Uninterrupted():
+                for target, new in zip(written, updates, strict=True):
+                    target._store(new)
+        if create_graph:
+            return self._noted_in_turn(gradient, incoming, given, outputs)
+        targets = [source.grad if r.additions else None for r, source in zip(backward.results, self.sources)]
+        return backward.visited(backward.gradients(outputs, targets), outputs)
+
+    def _computed(self, backward: Backward, given: Sequence[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """The results of the gradient's graph."""
+        announced = self._announce if self.announces and not backward.has_rows else None
+        if not backward.calls_python:
+            return backward.computation.run(given, announced)
+        with kept_operators():
+            return backward.computation.run(given, announced)
+
+    def _noted_in_turn(
+        self,
+        gradient: Gradient,
+        incoming: Sequence[NDArray],
+        given: Sequence[np.ndarray],
+        outputs: Sequence[np.ndarray],
+    ) -> Sequence[NDArray | None]:
+        """The gradients, recorded as computed from what the gradient reads."""
+        inputs = []
+        for value in gradient.saved:
+            proxy = array_of(value.array, value.kind, self.device)
+            own = value.origin.__class__ is int
+            proxy._grad_state = Edge(self, value.origin) if own else value.origin
+            inputs.append(proxy)
+        kind = any(numpy for _, _, numpy in self.results)
+        arrays = [value.array for value in gradient.saved]
+        results = [array_of(own_memory(x, arrays), kind, self.device) for x in outputs]
+        computation = gradient.backward.computation.fitted(given)
+        record(computation, [*inputs, *incoming], results, f"the gradient of {self.name}")
+        return gradient.backward.visited(results[: len(gradient.backward.results)], outputs)
+
+    def _announce(self, gradients: Sequence[np.ndarray], progress: Progress) -> None:
+        for source, gradient, ready in zip(self.sources, gradients, progress.ready):
+            if source.__class__ is Variable:
+                announce(source.grad, source.request, gradient, progress, ready)
+
+
+def record_rule(
+    name: str, inputs: Sequence[NDArray], results: Sequence[NDArray], gradient: Any, linear: bool = False
+) -> None:
+    """Notes that an operator on sparse arrays made `results`, one array; see `RuleNode`."""
+    RuleNode(name, inputs, results, gradient, linear).mark(results)
+
+
+def note_refusal(
+    name: str, inputs: Sequence[NDArray], heads: Sequence[int], results: Sequence[NDArray], error: MXNetError
+) -> None:
+    """Notes that the gradient of `results` by `inputs` cannot be computed, for the reason that `error` says."""
+    RefusingNode(name, inputs, heads, results, error).mark(results)
+
+
+def note_others(
+    name: str, computation: Computation, inputs: Sequence[NDArray], numbers: Sequence[int], results: Sequence[NDArray]
+) -> None:
+    """Notes that the results which gradients do not flow through have the gradient 0: of `topk`, the positions.
+
+    `numbers` are those of the inputs that gradients flow to."""
+    for k, x in enumerate(results):
+        if x._grad_state is None:
+            origins = [inputs[n] for n in numbers if n in computation.reached(k)]
+            if origins:
+                ConstantNode(name, origins, [x]).mark([x])
+
+
+def record(
+    computation: Computation,
+    inputs: Sequence[NDArray],
+    results: Sequence[NDArray],
+    name: str,
+    last: Any = None,
+    operator: Any = None,
+) -> None:
+    """Notes that `computation` made `results` from `inputs`, and from `last`, a random key or number, if it has one.
+
+    Does nothing if no gradient flows to any input. `operator`: what ran, and its attributes, if the graph does not say.
+    """
+    reached = [k for k, x in enumerate(inputs) if x._grad_state is not None and tracked(x)]
+    if not reached:
+        return
+    program = Program.of(operator or computation.graph, inputs)
+    _record(computation, reached, inputs, results, name, last)
+    program.note(results)
+
+
+def _record(
+    computation: Computation,
+    reached: Sequence[int],
+    inputs: Sequence[NDArray],
+    results: Sequence[NDArray],
+    name: str,
+    last: Any,
+) -> None:
+    if modes.anomalies:
+        anomalies.check_operator(name, user_loc(), [x._array for x in inputs], [x._array for x in results])
+    wrt = tuple([k for k in reached if inputs[k]._stand_in.dtype != np.bool_])
+    heads = computation.differentiable(wrt) if wrt else ()
+    if not heads:
+        note_others(name, computation, inputs, reached, results)
+        return
+    rows = tuple([n for n, k in enumerate(wrt) if wants_rows(inputs[k])])
+    try:
+        backward = computation.backward(wrt, heads, rows)
+    except MXNetError as e:
+        note_refusal(name, [inputs[k] for k in wrt], heads, results, e)
+        return
+    values = [*inputs, last]
+    again = None
+    if backward.has_rows:
+        given = [Saved.later(x) for x in values]
+        made = [Saved.later(x, number_of(k, heads)) for k, x in enumerate(results)]
+
+        def again(some: tuple[int, ...]) -> Gradient:
+            dense = computation.backward(wrt, some)
+            read = [given[v.place]() if v.place >= 0 else made[-1 - v.place]() for v in dense.values]
+            return Gradient(dense, read, [inputs[k] for k in dense.states])
+
+    saved = [
+        Saved.of(values[v.place]) if v.place >= 0 else Saved.of(results[-1 - v.place], number_of(-1 - v.place, heads))
+        for v in backward.values
+    ]
+    gradient = Gradient(backward, saved, [inputs[k] for k in backward.states])
+    node = GraphNode(name, [inputs[k]._grad_state for k in wrt], heads, results, gradient, again)
+    _mark(node, computation, wrt, inputs, results)
+    note_others(name, computation, inputs, wrt, results)
+
+
+class BlockCall(NamedTuple):
+    """A forward computation that has run."""
+
+    name: str
+    computation: Computation
+    forward: Forward
+    wrt: tuple[int, ...]
+    """The numbers of the inputs that gradients flow to, and of the outputs that depend on them."""
+    heads: tuple[int, ...]
+    inputs: Sequence[NDArray]
+    saved: Sequence[Saved]
+    """The values of all inputs before the call, those that are no arrays of the caller among them."""
+    results: Sequence[NDArray]
+    outputs: Sequence[np.ndarray]
+    """`results`, then what the gradient needs."""
+    kept: Sequence[Any]
+    """Objects that live as long as the gradient can be computed."""
+
+
+def note_block(call: BlockCall) -> None:
+    """Notes the call of a block."""
+    computation, wrt, heads, inputs, saved = call.computation, call.wrt, call.heads, call.inputs, call.saved
+    own = [Saved.of(x, number_of(k, heads)) for k, x in enumerate(call.results)]
+    rest = [Saved.of(x) for x in call.outputs[len(own) :]]
+
+    def again(some: tuple[int, ...]) -> Gradient:  # which must not refer to the results, as these do to the node
+        backward = computation.backward(wrt, some)
+        read = [saved[v.place] if v.place >= 0 else own[-1 - v.place] for v in backward.values]
+        return Gradient(backward, read, [inputs[k] for k in backward.states])
+
+    backward, made = call.forward.backward, [*own, *rest]
+    read = [saved[v.place] if v.place >= 0 else made[-1 - v.place] for v in backward.values]
+    gradient = Gradient(backward, read, [inputs[k] for k in backward.states])
+    node = GraphNode(call.name, [inputs[k]._grad_state for k in wrt], heads, call.results, gradient, again)
+    node.kept = call.kept
+    if len(heads) > 1:
+        node.late_ops = computation.late_ops
+    _mark(node, computation, wrt, inputs, call.results)
+
+
+def _mark(
+    node: GraphNode,
+    computation: Computation,
+    wrt: tuple[int, ...],
+    inputs: Sequence[NDArray],
+    results: Sequence[NDArray],
+) -> None:
+    """Notes what the heads of a node depend on, and makes it the origin of its results."""
+    flags = {k: x._grad_state for k, x in enumerate(inputs) if x._stand_in.dtype == np.bool_ and tracked(x)}
+    if flags:
+        node.masks = {h: [flags[k] for k in flags if k in computation.reached(h)] for h in node.heads}
+    node.reached = computation.reached_from(wrt, node.heads)
+    node.mark(results)
+
+
+def number_of(result: int, heads: Sequence[int]) -> Any:
+    """The number of a result, as an origin (`Saved`), if gradients flow through it."""
+    return result if result in heads else None
+
+
+def _record_operator(
+    op: Any, attrs: dict[str, Any], inputs: Sequence[NDArray], results: Any, key: Any, known: dict[Any, Computation]
+) -> None:
+    """Notes that an operator made `results` in the current mode. `known`: computations for these attributes."""
+    outputs = list(results) if isinstance(results, (list, tuple)) else [results]
+    if op.imperative_only:
+        of_these = of_values(op, attrs, [x._array for x in inputs])
+        record(of_these, differentiated(op, inputs), outputs, op.name)
+        return
+    if op.number and inputs[0]._stand_in.dtype.kind == "f":
+        computation, number = of_number(op, attrs, inputs[0]._stand_in, modes.training)
+        record(computation, inputs, outputs, op.name, number, (op, attrs))
+        return
+    operands = [x._stand_in for x in inputs]
+    types = (modes.training, *[(x.shape, x.dtype) for x in operands])
+    found = known.get(types)
+    if found is None:
+        if len(known) >= MAX_TYPES:
+            known.clear()
+        found = known[types] = of_operator(op, attrs, operands, modes.training)
+    record(found, inputs, outputs, op.name, key)
+
+
+late.record_operator.provide(_record_operator)
+late.record_rule.provide(record_rule)
