@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from gluonjit.ir.types import BF16, F16, F32, F64, I8, I32, DType, IRError
 
@@ -91,16 +92,20 @@ class Machine:
         has = set(self.features.split(","))
         return (way for way in MULTIPLICATIONS if not way.feature or f"+{way.feature}" in has)
 
+    @cached_property
+    def _ways(self) -> dict[DType, Multiplication]:
+        """The best way for each type, of those that there is code for."""
+        return {way.dtype: way for way in reversed([*self.multiplications()]) if way.has_code}
+
     def multiplies(self, dtype: DType) -> bool:
         """Whether kernels multiply elements of the type."""
-        return any(way.dtype is dtype and way.has_code for way in self.multiplications())
+        return dtype in self._ways
 
     def multiplication(self, dtype: DType) -> Multiplication:
         """How kernels multiply elements of the type; IRError if they do not."""
-        for way in self.multiplications():
-            if way.dtype is dtype and way.has_code:
-                return way
-        raise IRError(f"there is no kernel that multiplies {dtype}")
+        if dtype not in self._ways:
+            raise IRError(f"there is no kernel that multiplies {dtype}")
+        return self._ways[dtype]
 
     @property
     def multiply_adds(self) -> float:
