@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from gluonjit.ir.graph import Builder, Graph, Op, Value, rewrite
 from gluonjit.ir.primitives.convolution import Layout
+from gluonjit.ir.primitives.movement import interleaved
 from gluonjit.passes.manager import register_pass
 
 
@@ -88,26 +89,7 @@ def _interleaved(b: Builder, operands: Sequence[Value], attrs: Any, result: Valu
     for choice in itertools.product(*choices):
         chosen = [phases[n] if phases else None for phases, n in zip(per_axis, choice)]
         parts[choice] = _one(b, x, w, attrs, axes, chosen, counts, result)
-    # From the last axis to the first: the phases side by side on a new axis behind it, which is then merged with it.
-    for k in reversed(spatial):
-        axis = axes.result[k + 2]
-        for head in {choice[:k] for choice in parts}:
-            row = [parts.pop((*head, n)) for n in choices[k]]
-            parts[head] = _merged(b, row, axis, result.shape[axis])
-    (y,) = parts.values()
-    return y
-
-
-def _merged(b: Builder, row: Sequence[Value], axis: int, length: int) -> Value:
-    if len(row) == 1:
-        return row[0]
-    apart = [b.reshape(v, shape=(*v.shape[: axis + 1], 1, *v.shape[axis + 1 :])) for v in row]
-    y = b.concat(*apart, axis=axis + 1)
-    y = b.reshape(y, shape=(*y.shape[:axis], y.shape[axis] * len(row), *y.shape[axis + 2 :]))
-    if y.shape[axis] == length:
-        return y
-    size = (*y.shape[:axis], length, *y.shape[axis + 1 :])
-    return b.slice(y, start=(0,) * y.ndim, size=size)
+    return interleaved(b, parts, [axes.result[k + 2] for k in spatial], result.shape)
 
 
 def _one(

@@ -6,7 +6,7 @@ An `eval` may return a view of its operand, as results are never written to.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,31 @@ from gluonjit.ir.primitives.checks import check_axes, check_axis, check_same_dty
 from gluonjit.ir.types import IRError, TensorType, dtype_of
 
 Index = Any  # a tuple of index expressions
+
+
+def interleaved(b: Any, parts: Mapping[tuple[int, ...], Any], axes: Sequence[int], shape: Sequence[int]) -> Any:
+    """A tensor of this shape, put together over the emitter `b` from its phases: `parts[p, …]` has the elements whose
+    remainder along `axes` is p, …, and perhaps some beyond. All parts have one shape."""
+    parts = dict(parts)
+    for k in reversed(range(len(axes))):
+        # The phases side by side on a new axis behind the axis, which is then merged with it.
+        axis = axes[k]
+        count = 1 + max(phase[k] for phase in parts)
+        for head in dict.fromkeys(phase[:k] for phase in parts):
+            row = [parts.pop((*head, n)) for n in range(count)]
+            parts[head] = row[0] if count == 1 else _merged(b, row, axis, shape[axis])
+    (y,) = parts.values()
+    return y if y.shape == tuple(shape) else b.slice(y, start=(0,) * len(shape), size=tuple(shape))
+
+
+def _merged(b: Any, row: Sequence[Any], axis: int, length: int) -> Any:
+    apart = [b.reshape(v, shape=(*v.shape[: axis + 1], 1, *v.shape[axis + 1 :])) for v in row]
+    y = b.concat(*apart, axis=axis + 1)
+    y = b.reshape(y, shape=(*y.shape[:axis], y.shape[axis] * len(row), *y.shape[axis + 2 :]))
+    if y.shape[axis] == length:
+        return y
+    size = (*y.shape[:axis], length, *y.shape[axis + 1 :])
+    return b.slice(y, start=(0,) * len(size), size=size)
 
 
 # broadcast ------------------------------------------------------------------------------------------------------------

@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from gluonjit.ir.opdef import REQUIRED, primitive
 from gluonjit.ir.primitives.checks import NUMERIC, check_choice, check_kind, ints, window_extent
-from gluonjit.ir.primitives.movement import both
+from gluonjit.ir.primitives.movement import both, interleaved
 from gluonjit.ir.primitives.reduction import accumulator, identity
 from gluonjit.ir.types import I8, I64, TensorType, dtype_of
 
@@ -122,6 +122,8 @@ def _element(s: Any, i: Index, x: Any, op: str, window: Any, stride: Any, low: A
 
 _UNROLLED = 64
 """Windows of up to so many elements are searched tap by tap; larger ones along one axis after the other."""
+_PHASES = 16
+"""Of strides with a larger product, each result is one of many to be put side by side."""
 
 
 def _vjp(b: Any, g: Any, y: Any, x: Any, op: str, window: Any, stride: Any, low: Any, high: Any, dilation: Any) -> Any:
@@ -130,7 +132,7 @@ def _vjp(b: Any, g: Any, y: Any, x: Any, op: str, window: Any, stride: Any, low:
         return b.broadcast(b.constant(0, dtype_of(g)), shape=x.shape)
     if op == "sum":
         return _spread(b, g, x.shape, window, stride, low, spacing)
-    if math.prod(window) > _UNROLLED:
+    if math.prod(window) > _UNROLLED or math.prod(stride) > _PHASES:
         return _axis_by_axis(b, g, x, op, window, stride, low, high, spacing)
     padded = _padded(b, x, op, low, high)
     # The number of the first tap that holds the result; -1 where there is none (NaN).
@@ -140,15 +142,62 @@ def _vjp(b: Any, g: Any, y: Any, x: Any, op: str, window: Any, stride: Any, low:
         start = tuple(t * apart for t, apart in zip(tap, spacing, strict=True))
         found = b.eq(b.slice(padded, start=start, size=y.shape, step=tuple(stride)), y)
         first = b.select(found, b.constant(k, I8), first)
-    zero = b.constant(0, dtype_of(g))
-    total = None
-    for k, tap in enumerate(taps):
-        first_read = [t * apart for t, apart in zip(tap, spacing, strict=True)]
-        after = [n - a - (m - 1) * s - 1 for n, a, m, s in zip(padded.shape, first_read, y.shape, stride, strict=True)]
-        part = b.select(b.eq(first, b.constant(k, I8)), g, zero)
-        part = b.pad(part, zero, low=tuple(first_read), high=tuple(after), interior=tuple(s - 1 for s in stride))
-        total = part if total is None else b.add(total, part)
-    return _unpadded(b, total, x.shape, low)
+    return _by_phases(b, g, first, x.shape, window, stride, low, high, spacing)
+
+
+class _Tap(NamedTuple):
+    """A tap of a window along one axis: position p * stride + phase of the input is it in the window of result
+    p + shift, for any p."""
+
+    number: int
+    phase: int
+    shift: int
+
+
+def _taps(window: int, stride: int, low: int, spacing: int) -> list[_Tap]:
+    return [_Tap(t, (t * spacing - low) % stride, -((t * spacing - low) // stride)) for t in range(window)]
+
+
+def _by_phases(
+    b: Any,
+    g: Any,
+    first: Any,
+    shape: Sequence[int],
+    window: Sequence[int],
+    stride: Sequence[int],
+    low: Sequence[int],
+    high: Sequence[int],
+    spacing: Sequence[int],
+) -> Any:
+    """The cotangent of an input of this shape, given which tap of each window gets that of its result. Input positions
+    of one *phase* (their remainders by the strides) are in windows by the same taps: a sum for each phase will do."""
+    per_axis = [_taps(*numbers) for numbers in zip(window, stride, low, spacing, strict=True)]
+    # So many positions of each phase that they reach beyond the input.
+    more = [
+        max(-(-((w - 1) * apart - lo - hi) // s), 0)
+        for w, apart, lo, hi, s in zip(window, spacing, low, high, stride, strict=True)
+    ]
+    counts = tuple(m + k for m, k in zip(g.shape, more, strict=True))
+    zero, none = b.constant(0, dtype_of(g)), b.constant(-1, I8)
+
+    def shifted(v: Any, nothing: Any, shifts: Sequence[int]) -> Any:
+        before = tuple(max(-k, 0) for k in shifts)
+        start = tuple(max(k, 0) for k in shifts)
+        after = tuple(max(at + extra - lead, 0) for at, extra, lead in zip(start, more, before, strict=True))
+        if any(before) or any(after):
+            v = b.pad(v, nothing, low=before, high=after)
+        return v if not any(start) and v.shape == counts else b.slice(v, start=start, size=counts)
+
+    parts: dict[tuple[int, ...], Any] = {}
+    for number, tap in enumerate(itertools.product(*per_axis)):
+        phase, shifts = tuple(t.phase for t in tap), [t.shift for t in tap]
+        mine = b.eq(shifted(first, none, shifts), b.constant(number, I8))
+        part = b.select(mine, shifted(g, zero, shifts), zero)
+        parts[phase] = part if phase not in parts else b.add(parts[phase], part)
+    for phase in itertools.product(*map(range, stride)):
+        if phase not in parts:  # between windows
+            parts[phase] = b.broadcast(zero, shape=counts)
+    return interleaved(b, parts, range(len(shape)), shape)
 
 
 def _padded(b: Any, x: Any, op: str, low: Sequence[int], high: Sequence[int]) -> Any:

@@ -147,6 +147,26 @@ def test_the_first_maximum_of_a_window_gets_all(monkeypatch, unrolled):
     np.testing.assert_array_equal(found[0], [[1, 1, 0, 0], [0, 0, 0, 1]])
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_cotangents_of_random_windows_go_to_their_first_maxima(seed):
+    rng = np.random.default_rng(seed)
+    for _ in range(30):
+        size, taps, stride, apart = (rng.integers(*ends, 2) for ends in ((1, 9), (1, 4), (1, 5), (1, 3)))
+        low, high = (rng.integers(0, taps + k) for k in (0, 2))
+        if (size + low + high < (taps - 1) * apart + 1).any():
+            continue
+        x = rng.integers(-3, 4, size).astype(np.float64)
+        attrs = {"window": taps, "stride": stride, "low": low, "high": high, "dilation": apart}
+        attrs = {"op": "max", **{key: tuple(map(int, value)) for key, value in attrs.items()}}
+        expected = np.zeros_like(x)
+        for result in np.ndindex(*((size + low + high - (taps - 1) * apart - 1) // stride + 1)):
+            places = [tuple(result * stride + np.array(tap) * apart - low) for tap in np.ndindex(*taps)]
+            inside = [p for p in places if all(0 <= at < n for at, n in zip(p, size))]
+            if inside:
+                expected[max(inside, key=lambda p: x[p])] += 1
+        np.testing.assert_array_equal(gradient_at("reduce_window", x, **attrs)[0], expected, err_msg=str(attrs))
+
+
 # Known answers --------------------------------------------------------------------------------------------------------
 
 
