@@ -71,7 +71,7 @@ GROUPS = {
         "profiling": "gluonjit.profiling",
         "profiling.exports": "gluonjit.profiling.exports",
         "execution.inspecting": "gluonjit.execution.inspecting",
-        "execution.compile_log": "gluonjit.execution.compile_log",
+        "codes.compile_log": "gluonjit.codes.compile_log",
         "execution.checking": "gluonjit.execution.checking",
         "visualization": "mx.viz",
         "test_utils": "mx.test_utils",

@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from gluonjit.autodiff.backward import Backward
 from gluonjit.autodiff.computation import Computation
 from gluonjit.autodiff.tiering import Codes, tiered
+from gluonjit.codes.store import Store
 from gluonjit.ir.graph import Builder, Graph
 from gluonjit.ir.opdef import attr_key
 from gluonjit.ir.types import TensorType, type_of
@@ -23,11 +24,10 @@ from gluonjit.passes.differentiate_control import without_rules
 from gluonjit.passes.partition import Halves
 
 _LIMIT = 4096
-_known: dict[Any, Computation] = {}
-_codes: dict[Any, Codes] = {}
+"""So many are kept: an attribute or a shape that changes with every call must not fill the memory."""
+_computations: Store[Computation] = Store(_LIMIT)
+_codes: Store[Codes] = Store(_LIMIT)
 """Of gradients."""
-
-Kept = TypeVar("Kept")
 
 
 def of_operator(op: Operator, attrs: Mapping[str, Any], operands: Sequence[np.ndarray], training: bool) -> Computation:
@@ -35,20 +35,13 @@ def of_operator(op: Operator, attrs: Mapping[str, Any], operands: Sequence[np.nd
     types = tuple(type_of(x) for x in operands)
     try:
         program = op, training, tuple((k, attr_key(attrs[k])) for k in sorted(attrs))
-        found = _known.get((program, types))
+        found = _computations.find((program, types))
     except TypeError:  # an attribute that cannot be hashed
         return OperatorComputation(op, attrs, types, training, None)
     if found is None:
-        made = OperatorComputation(op, attrs, types, training, program)
-        found = _remember(_known, (program, types), made)
+        found = OperatorComputation(op, attrs, types, training, program)
+        _computations.keep((program, types), found)
     return found
-
-
-def _remember(table: dict[Any, Kept], key: Any, new: Kept) -> Kept:
-    if len(table) >= _LIMIT:  # an attribute or a shape that changes with every call must not fill the memory
-        table.clear()
-    table[key] = new
-    return new
 
 
 def of_number(
@@ -61,12 +54,13 @@ def of_number(
     type, value = type_of(data), attrs[op.number]
     rest = {k: v for k, v in attrs.items() if k != op.number}
     key = (op, type, training, tuple(sorted(rest.items())))
-    found = _known.get(key)
+    found = _computations.find(key)
     if found is None:
         b = Builder(op.name, training=training)
         operands = b.input("data", type), b.input(op.number, TensorType(type.dtype, ()))
         result = op.expand(b, operands[0], **rest, **{op.number: operands[1]})
-        found = _remember(_known, key, Computation(b.build([result]), tiered))
+        found = Computation(b.build([result]), tiered)
+        _computations.keep(key, found)
     return found, scalar(EAGER[training], value, type.dtype)
 
 
@@ -105,7 +99,10 @@ class OperatorComputation(Computation):
         if additions or self._key is None:
             return found
         key = self._key, tuple(wrt), tuple(heads)
-        codes = _codes.get(key) or _remember(_codes, key, Codes(self._gradient_of(tuple(wrt), tuple(heads))))
+        codes = _codes.find(key)
+        if codes is None:
+            codes = Codes(self._gradient_of(tuple(wrt), tuple(heads)))
+            _codes.keep(key, codes)
         compile = functools.partial(tiered, codes=codes, types=self._types)
         return replace(found, computation=Computation(found.computation.graph, compile))
 

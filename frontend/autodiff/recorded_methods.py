@@ -15,6 +15,7 @@ import numpy as np
 from gluonjit.autodiff.computation import Computation
 from gluonjit.autodiff.graph_nodes import record
 from gluonjit.autodiff.tape import refuse_write
+from gluonjit.codes.store import Store
 from gluonjit.ir.types import type_of
 from gluonjit.language import late
 from gluonjit.language.modes import Scope, modes
@@ -22,8 +23,7 @@ from gluonjit.ndarray import NDArray
 from gluonjit.ndarray.variable import tracked
 from gluonjit.trace.tracing import trace
 
-_LIMIT = 4096
-_known: dict[Any, Computation] = {}
+_computations: Store[Computation] = Store(4096)
 
 
 class _Call:
@@ -54,7 +54,7 @@ def computation_of(name: str, function: Callable[..., Any], arrays: Sequence[NDA
     """
     signature = (name, key, tuple((type_of(x._array), x._numpy) for x in arrays)) if key is not None else None
     try:
-        found = _known.get(signature)
+        found = _computations.find(signature)
     except TypeError:
         signature, found = None, None
     if found is None:
@@ -62,9 +62,7 @@ def computation_of(name: str, function: Callable[..., Any], arrays: Sequence[NDA
             traced = trace(_Call(name, function), tuple(NDArray._wrap(x._array) if not x._numpy else x for x in arrays))
         found = Computation(traced.graph([type_of(x._array) for x in arrays], modes.training))
         if signature is not None:
-            if len(_known) >= _LIMIT:
-                _known.clear()
-            _known[signature] = found
+            _computations.keep(signature, found)
     return found
 
 

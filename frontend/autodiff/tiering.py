@@ -22,6 +22,8 @@ import numpy as np
 
 from gluonjit.autodiff.computation import Run
 from gluonjit.base import MXNetError
+from gluonjit.codes.open_shapes import fits
+from gluonjit.codes.store import Store
 from gluonjit.ir.dims import Undecided
 from gluonjit.ir.graph import Graph, Op
 from gluonjit.ir.interpreter import Interpreter
@@ -147,9 +149,9 @@ class Codes:
 
     def __init__(self, graph_of: Callable[[Sequence[TensorType]], Graph], params: Sequence[int] = ()) -> None:
         self._graph_of, self._params = graph_of, tuple(params)
-        self._store: Any = late.store()
+        self._store: Store[tuple[Sequence[TensorType], Code]] = Store()
         self._left: dict[Hashable, float] = {}
-        """By family (`execution.store`): what calls may still gain before the next code is made."""
+        """By family (`codes.store`): what calls may still gain before the next code is made."""
 
     @property
     def packs(self) -> bool:
@@ -160,27 +162,20 @@ class Codes:
         """What serves one more call that gains so many nanoseconds by native code; None if NumPy is to."""
         family = tuple([(t.dtype, t.rank) for t in types])
         for known, code in self._store.open_of(family):
-            if late.fits(known, types):
-                return code  # type: ignore[no-any-return]
+            if fits(known, types):
+                return code
         left = self._left.get(family, BUDGET) - gain
         self._left[family] = left if left > 0 else BUDGET
         return None if left > 0 else self._made(family, types)
 
     def _made(self, family: Hashable, types: tuple[TensorType, ...]) -> Code:
         tried = self._store.openings(family)
-        for candidate in tried.candidates(types):
-            try:
-                code = self._compiled(candidate)
-            except (IRError, MXNetError) as e:
-                tried.failed(candidate, str(e))
-            else:
-                tried.succeeded()
-                self._store.keep_open(family, (candidate, code))
-                break
-        else:
-            code = self._compiled(types)
+        found = tried.first(tried.candidates(types), lambda candidate: (candidate, self._compiled(candidate)))
         tried.history.append(types)
-        return code
+        if found is None:
+            return self._compiled(types)
+        self._store.keep_open(family, found)
+        return found[1]
 
     def _compiled(self, types: Sequence[TensorType]) -> Code:
         graph = self._graph_of(types)
@@ -251,7 +246,7 @@ class TieredOperator:
         self.name = op.name
         self._op, self._attrs = op, attrs
         self._weights = [k for k, name in enumerate(op.input_names(attrs)) if name in WEIGHTS]
-        self._known: dict[Any, tuple[Tier, Tier]] = {}
+        self._tiers: Store[tuple[Tier, Tier]] = Store(MAX_TYPES)
         """By mode and types: what serves calls whose weights change, as in training, and those where they do not."""
         self._codes: dict[bool, tuple[Codes, Codes]] = {}
         """By mode, of the former and of the latter."""
@@ -263,11 +258,10 @@ class TieredOperator:
         draws random numbers with, reserved here if it is None."""
         arrays = [x._array for x in inputs]
         types = (training, *[(x.shape, x.dtype) for x in arrays])
-        tiers = self._known.get(types)
+        tiers = self._tiers.find(types)
         if tiers is None:
-            if len(self._known) >= MAX_TYPES:
-                self._known.clear()
-            tiers = self._known[types] = self._tiers([type_of(x) for x in arrays], training)
+            tiers = self._made([type_of(x) for x in arrays], training)
+            self._tiers.keep(types, tiers)
         callee, versions = None, None
         if self._weights and (steady := self._steady(inputs)) is not None:
             first, where, versions = steady
@@ -306,7 +300,7 @@ class TieredOperator:
             versions[k] = version
         return first, where, versions
 
-    def _tiers(self, types: Sequence[TensorType], training: bool) -> tuple[Tier, Tier]:
+    def _made(self, types: Sequence[TensorType], training: bool) -> tuple[Tier, Tier]:
         op, attrs = self._op, self._attrs
         if training not in self._codes:
 

@@ -17,12 +17,12 @@ from weakref import WeakValueDictionary
 
 from gluonjit.autodiff.computation import Computation, OpenComputation, compiled
 from gluonjit.base import MXNetError
+from gluonjit.codes.compile_log import COMPILED, GRADIENT, TRACED, CompileLog, Signature
+from gluonjit.codes.open_shapes import WHERE_DIVIDED, Declared, declared_open, fits
+from gluonjit.codes.store import CODES, Store
 from gluonjit.context import Context
 from gluonjit.execution.backends import get_backend, opens_dimensions
-from gluonjit.execution.compile_log import COMPILED, GRADIENT, TRACED, CompileLog, Signature
-from gluonjit.execution.open_shapes import WHERE_DIVIDED, Declared, declared_open, fits
 from gluonjit.execution.session import Session
-from gluonjit.execution.store import CODES, Store
 from gluonjit.ir.dims import Undecided
 from gluonjit.ir.graph import Graph, Loc
 from gluonjit.ir.sizes import sizes_of, with_sizes

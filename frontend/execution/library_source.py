@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gluonjit.base import MXNetError
-from gluonjit.execution.open_shapes import Declared, declared_open
+from gluonjit.codes.open_shapes import Declared, declared_open
 from gluonjit.ir.dims import Undecided, at, names_of
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.types import TensorType, type_of

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from gluonjit.autodiff.computation import Computation, compiled, evaluated
+from gluonjit.codes.compile_log import COMPILED, CompileLog, Signature
+from gluonjit.codes.open_shapes import fits
+from gluonjit.codes.store import Store
 from gluonjit.execution.backends import get_backend
-from gluonjit.execution.compile_log import COMPILED, CompileLog, Signature
-from gluonjit.execution.open_shapes import fits
 from gluonjit.execution.session import Session
-from gluonjit.execution.store import Store
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.types import TensorType, type_of
 from gluonjit.runtime.backend import Backend, Callee

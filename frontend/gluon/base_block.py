@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import NoneType
 from typing import Any
 
-from gluonjit.execution.compile_log import CompileLog, Explanation, explained
+from gluonjit.codes.compile_log import CompileLog, Explanation, explained
 from gluonjit.gluon import parameter_files, structure_files, summary
 from gluonjit.gluon.naming import BlockScope, name_block
 from gluonjit.gluon.parameter import Parameter, ParameterDict
@@ -312,7 +312,7 @@ class Block:
 
     def explain(self) -> Explanation:
         """Why this block and those in it were traced and compiled, each time, how calls ran, and how much code is kept:
-        an object that prints as a text (`execution.compile_log.Explanation`). With GLUONJIT_LOG=compile in the
+        an object that prints as a text (`codes.compile_log.Explanation`). With GLUONJIT_LOG=compile in the
         environment, the same is printed as it happens.
 
         >>> net = nn.Dense(3, in_units=4, prefix="dense_")

@@ -15,10 +15,10 @@ from typing import Any
 
 from gluonjit import ndarray, symbol
 from gluonjit.base import StateChange, ValueNeeded
+from gluonjit.codes.compile_log import CompileLog
+from gluonjit.codes.open_shapes import checked
 from gluonjit.context import Context
 from gluonjit.execution.backends import check_options, get_backend, get_ready, parsed_flags
-from gluonjit.execution.compile_log import CompileLog
-from gluonjit.execution.open_shapes import checked
 from gluonjit.gluon import export
 from gluonjit.gluon.base_block import Block
 from gluonjit.gluon.parameter import ParameterDict

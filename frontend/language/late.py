@@ -48,10 +48,6 @@ record_custom = Late("autodiff.python_functions")
 
 tiered_operator = Late("autodiff.tiering")
 """`(op, attrs)`: the plain calls of an operator, which move to native code where that pays."""
-store = Late("execution.store")
-"""`()`: a `Store` of compiled code, for operators."""
-fits = Late("execution.open_shapes")
-"""`(open_types, types)`: whether there are sizes with which the former are the latter."""
 compile_graph = Late("execution.backends")
 """`(graph, options)`: the compiler, for plain calls: operators, and random numbers (`runtime.drawing`)."""
 

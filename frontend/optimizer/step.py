@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gluonjit.codes.store import Store
 from gluonjit.execution.backends import get_backend
-from gluonjit.execution.store import Store
 from gluonjit.ir.graph import Builder
 from gluonjit.ir.types import BF16, F16, F32, IRError, TensorType, dtype_of, type_of
 from gluonjit.language.source import quote, user_loc

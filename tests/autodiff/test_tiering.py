@@ -184,7 +184,7 @@ def test_what_was_prepared_ends_with_the_weight(calls):
     for _ in range(3):
         convolution(x, w)
     (call,) = imperative._calls[registry.get("Convolution")].values()
-    ((_, steady),) = call.tiers._known.values()
+    ((_, steady),) = call.tiers._tiers.entries
     ((_, copy),) = steady.native().copies.values()
     assert copy.prepared
     copy = weakref.ref(copy)

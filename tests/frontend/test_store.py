@@ -9,8 +9,8 @@ from types import FrameType
 
 import gluonjit as mx
 from gluonjit import ir, runtime
-from gluonjit.execution.compile_log import DROPPED, FIRST, CompileLog, Signature
-from gluonjit.execution.store import KEYS, Store
+from gluonjit.codes.compile_log import DROPPED, FIRST, CompileLog, Signature
+from gluonjit.codes.store import KEYS, Store
 from gluonjit.gluon import nn
 from gluonjit.ir.types import tensor
 from gluonjit.runtime import native

@@ -12,6 +12,7 @@ import pytest
 import gluonjit as mx
 from gluonjit import autograd, gluon, nd
 from gluonjit.autodiff import operator_computations
+from gluonjit.codes.store import Store
 from gluonjit.gluon import nn
 from gluonjit.ir import opdef
 
@@ -430,8 +431,8 @@ def test_the_mode_of_backward_does_not_change_what_was_recorded(recorded, hybrid
 )
 @pytest.mark.parametrize("kind", ["nd", "np"])
 def test_numbers_that_change_with_every_call_make_no_new_gradient(program, slope, kind, monkeypatch):
-    known = {}
-    monkeypatch.setattr(operator_computations, "_known", known)
+    known: Store = Store()
+    monkeypatch.setattr(operator_computations, "_computations", known)
     x = (mx.np.array if kind == "np" else nd.array)([2.0])
     x.attach_grad()
     for s in (0.5, 3.0, 7.0):

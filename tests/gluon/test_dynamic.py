@@ -10,9 +10,10 @@ import pytest
 
 import gluonjit as mx
 from gluonjit.codegen.entry import Field
-from gluonjit.execution import block_compiler, open_shapes
+from gluonjit.codes import open_shapes
+from gluonjit.codes.open_shapes import checked, declared_open, opened
+from gluonjit.execution import block_compiler
 from gluonjit.execution.block_compiler import BlockCompiler
-from gluonjit.execution.open_shapes import checked, declared_open, opened
 from gluonjit.execution.session import Session
 from gluonjit.gluon import HybridBlock, nn
 from gluonjit.ir.dims import Undecided

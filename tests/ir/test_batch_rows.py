@@ -7,7 +7,7 @@ import pytest
 
 import gluonjit as mx
 from gluonjit import gluon
-from gluonjit.execution.open_shapes import declared_open
+from gluonjit.codes.open_shapes import declared_open
 from gluonjit.gluon import nn, rnn
 from gluonjit.ir.batch_rows import why_rows_mix
 from gluonjit.ir.types import type_of

@@ -27,7 +27,7 @@ FRONTEND = (
     "operators",
     "ndarray",
     "symbol",
-    "trace",
+    "codes trace",
     "autodiff",
     "execution numpy",
     "training",

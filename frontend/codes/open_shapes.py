@@ -16,7 +16,6 @@ from gluonjit.ir.dims import LOWEST, Dim, Extent, named, names_of, parse
 from gluonjit.ir.signals import is_from_signal
 from gluonjit.ir.sizes import sizes_of, usual_name
 from gluonjit.ir.types import IRError, TensorType
-from gluonjit.language import late
 from gluonjit.language.source import stacklevel
 
 HISTORY = 16
@@ -243,6 +242,3 @@ def checked(dynamic: Any) -> dict[str, dict[int, str]] | bool | None:
                 raise ValueError(f"{name!r} is no dimension: a name, or a multiple of one and a rest, as '32*h+11'")
         found[argument] = dict(axes)
     return found
-
-
-late.fits.provide(fits)

@@ -12,9 +12,8 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Generic, TypeVar
 
-from gluonjit.execution.compile_log import DROPPED, FIRST, CompileLog, Signature, nearest_difference
-from gluonjit.execution.open_shapes import HISTORY, Openings
-from gluonjit.language import late
+from gluonjit.codes.compile_log import DROPPED, FIRST, CompileLog, Signature, nearest_difference
+from gluonjit.codes.open_shapes import HISTORY, Openings
 from gluonjit.runtime import forks
 
 CODES = 64
@@ -192,6 +191,3 @@ class Store(Generic[Entry]):
         if not self._made:
             return FIRST
         return nearest_difference(signature, reversed(self._made)) or "the parameters have other shapes or types"
-
-
-late.store.provide(Store)
