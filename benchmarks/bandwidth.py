@@ -16,10 +16,10 @@ import numpy as np
 
 import gluonjit.operators  # noqa: F401  (declares the operators that `expand` replaces)
 from benchmarks.peak import Native, interleaved
-from gluonjit.codegen import llvm
+from gluonjit.codegen.kernels.tiles import Tile
 from gluonjit.codegen.program import lower_program
 from gluonjit.codegen.target import host
-from gluonjit.codegen.tiles import Tile
+from gluonjit.codegen.text import llvm
 from gluonjit.ir.graph import Builder, Graph, Value
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.types import F32, I32, TensorType

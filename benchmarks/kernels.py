@@ -14,9 +14,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from benchmarks.peak import Native, interleaved, peak
-from gluonjit.codegen import llvm
 from gluonjit.codegen.program import lower_kernel
 from gluonjit.codegen.target import host
+from gluonjit.codegen.text import llvm
 from gluonjit.ir.annotations import KERNEL, SCRATCH, WORKSPACE
 from gluonjit.ir.graph import Builder, Graph, Op, Value
 from gluonjit.ir.interpreter import evaluate_op

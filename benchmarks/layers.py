@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from benchmarks.kernels import kernel_of
 from benchmarks.peak import Native, interleaved, peak, reader
 from benchmarks.workloads import WORKLOADS, make
-from gluonjit.codegen.epilogue import find_anchor
+from gluonjit.codegen.kernels.epilogue import find_anchor
 from gluonjit.codegen.target import host
 from gluonjit.ir.annotations import KERNEL
 from gluonjit.ir.graph import Builder, Graph, Op

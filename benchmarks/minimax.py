@@ -1,4 +1,5 @@
-"""Fits the polynomials in codegen/vecmath and codegen/f64_*: `pip install mpmath; python benchmarks/minimax.py`.
+"""Fits the polynomials in codegen/math/vecmath and codegen/math/f64_*: `pip install mpmath; python
+benchmarks/minimax.py`.
 
 Each is the P (and Q) that makes the largest weighted error |w(x) (f(x) - P(x)/Q(x))| smallest, found by Lawson's
 iteration: least squares on Chebyshev nodes, where each round multiplies a node's weight by its error (and, for

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from gluonjit.codegen import llvm
 from gluonjit.codegen.target import host
+from gluonjit.codegen.text import llvm
 from gluonjit.ir.machine import Machine
 from gluonjit.runtime import peaks
 

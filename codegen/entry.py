@@ -6,7 +6,8 @@ pointers, makes the result arrays, gives up the GIL unless the call is brief, ca
 results. Anything unexpected (another type, shape, dtype, layout, a changed parameter, a busy arena, training mode) goes
 to the record's Python fallback with the same arguments, so `@fast` never has to explain an error.
 
-`@run` calls a native function on this thread, `@dispatch` on several: they are in the same module (`codegen.team`).
+`@run` calls a native function on this thread, `@dispatch` on several: they are in the same module
+(`codegen.threads.team`).
 
 NumPy's own memory begins anywhere, and vectors that are stored across the ends of cache lines take twice as long. So
 large results get memory from the C library, which NumPy frees when the array dies.
@@ -16,8 +17,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from gluonjit.codegen.llvm import Exit, Function, Module
-from gluonjit.codegen.team import add_team
+from gluonjit.codegen.text.llvm import Exit, Function, Module
+from gluonjit.codegen.threads.team import add_team
 from gluonjit.ir.machine import Machine
 
 
@@ -91,7 +92,7 @@ _MADV_HUGEPAGE = 14
 
 
 def entry_module(target: Machine, sleep: str | None) -> str:
-    """LLVM text of the module that holds `@fast` and the team's functions. `sleep`: see `codegen.team`."""
+    """LLVM text of the module that holds `@fast` and the team's functions. `sleep`: see `codegen.threads.team`."""
     module = Module(target)
     add_team(module, sleep)
     _aligned_array(module)

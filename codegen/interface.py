@@ -35,7 +35,7 @@ class Layout:
     """The open dimensions; the table holds a size for each. Types, `arena`, `scratch` and `cost` may be open."""
     ready: tuple[int, ...] = ()
     """For each result, after how many kernels it is complete; the code writes that number into the table as it gets
-    there. Empty if it does not (see `codegen.calls`)."""
+    there. Empty if it does not (see `codegen.threads.calls`)."""
 
     @cached_property
     def input_slots(self) -> range:
@@ -63,7 +63,7 @@ class Layout:
 
     @cached_property
     def team_slot(self) -> int:
-        """`codegen.team.Block`: where threads meet."""
+        """`codegen.threads.team.Block`: where threads meet."""
         return self.arena_slot + 2
 
     @cached_property

@@ -5,7 +5,8 @@ results (outputs, then updated states), prepared values, constants, arena, scrat
 them. Each `prepare` op becomes a function of its own with a table of its own. Equal kernels are emitted once.
 
 Every thread of a call runs the whole function, and does its share of each kernel; threads meet at the barriers of
-`codegen.schedule`. A kernel annotated `.threads = 1` is called by the first thread alone, as if there were no others.
+`codegen.threads.schedule`. A kernel annotated `.threads = 1` is called by the first thread alone, as if there were no
+others.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from gluonjit.codegen.calls import Call, emit_calls
-from gluonjit.codegen.control import Region, lower_control
 from gluonjit.codegen.interface import Interface, Layout, Prepare
-from gluonjit.codegen.kernel_code import code_of
-from gluonjit.codegen.llvm import KERNEL_PARAMS, Function, Module
-from gluonjit.codegen.loops import keeping_rows, lower_loops, scratch
-from gluonjit.codegen.places import Place, Places
-from gluonjit.codegen.row_parts import rows_of
-from gluonjit.codegen.schedule import Span, Step
-from gluonjit.codegen.stamps import Stamps
+from gluonjit.codegen.kernels.control import Region, lower_control
+from gluonjit.codegen.kernels.row_parts import rows_of
+from gluonjit.codegen.loops.loops import keeping_rows, lower_loops, scratch
+from gluonjit.codegen.text.kernel_code import code_of
+from gluonjit.codegen.text.llvm import KERNEL_PARAMS, Function, Module
+from gluonjit.codegen.threads.calls import Call, emit_calls
+from gluonjit.codegen.threads.places import Place, Places
+from gluonjit.codegen.threads.schedule import Span, Step
+from gluonjit.codegen.threads.stamps import Stamps
 from gluonjit.ir.annotations import GUARD, KERNEL, SCRATCH, STRIDES, THREADS, WORKSPACE, WORKSPACE_OFFSET
 from gluonjit.ir.buffers import runs_kernel
 from gluonjit.ir.dims import Extent, aligned, most, relying
@@ -45,7 +46,7 @@ class Program:
     kernels: Mapping[str, int] = field(default_factory=dict)
     """Kernel name → how often it is called."""
     graph: Graph | None = None
-    """What was lowered; sites of `codegen.stamps` refer to its ops."""
+    """What was lowered; sites of `codegen.threads.stamps` refer to its ops."""
 
     @property
     def text(self) -> str:

@@ -30,11 +30,11 @@ from enum import IntEnum
 
 import numpy as np
 
-from gluonjit.codegen.cpu_check import add_check
-from gluonjit.codegen.host import CALLBACK
 from gluonjit.codegen.interface import Interface, Layout, Prepare
-from gluonjit.codegen.llvm import Exit, Function, Module
-from gluonjit.codegen.team import FUTEX, MAX_THREADS, Block, Line, add_team
+from gluonjit.codegen.kernels.host import CALLBACK
+from gluonjit.codegen.text.cpu_check import add_check
+from gluonjit.codegen.text.llvm import Exit, Function, Module
+from gluonjit.codegen.threads.team import FUTEX, MAX_THREADS, Block, Line, add_team
 from gluonjit.ir.dims import Dim, Extent, aligned
 from gluonjit.ir.machine import WORTH_A_THREAD, Machine
 from gluonjit.ir.types import IRError, TensorType
@@ -210,8 +210,8 @@ class _Driver:
         return f
 
     def _check(self) -> str:
-        """What kernels call that check their data (`codegen/host.py`): it notes that this thread's call is refused, in
-        the word returned. The first thread of a team, the caller, does all checks."""
+        """What kernels call that check their data (`codegen/kernels/host.py`): it notes that this thread's call is
+        refused, in the word returned. The first thread of a team, the caller, does all checks."""
         refused = self.module.thread_word("refused")
         f = self.module.function(CALLBACK, (("ptr", "text"), ("i64", "size"), ("ptr", "table")))
         f.store("i32", 1, refused, 4)

@@ -380,7 +380,7 @@ def leading(n: Extent) -> tuple[Monomial, int]:
 def _terms(x: Any) -> Mapping[Monomial, int] | None:
     if isinstance(x, Dim):
         return x.terms
-    if isinstance(x, Fraction):  # in bounds of what is rounded down (`codegen/index.py`), never in a shape
+    if isinstance(x, Fraction):  # in bounds of what is rounded down (`codegen/loops/index.py`), never in a shape
         return {(): x}  # type: ignore[dict-item]
     # NumPy's integers are no ints; they come from shapes that were computed with arrays.
     if hasattr(x, "__index__"):

@@ -34,7 +34,7 @@ class Multiplication:
     feature: str = ""
     """What the machine must have, in LLVM's spelling."""
     has_code: bool = True
-    """Whether there is a micro-kernel (`codegen/tiles.py`)."""
+    """Whether there is a micro-kernel (`codegen/kernels/tiles.py`)."""
 
 
 MULTIPLICATIONS = (
@@ -144,5 +144,5 @@ class Machine:
 
     @property
     def width(self) -> int:
-        """Lanes of the loops in `codegen/loops`: a register of f32, whatever the dtypes, so that they can mix."""
+        """Lanes of the loops in `codegen/loops/loops`: a register of f32, whatever the dtypes, so that they can mix."""
         return self.vector_bits // 32

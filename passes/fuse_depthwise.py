@@ -2,7 +2,8 @@
 
 A depthwise convolution does a few multiply-adds for each element that it reads, so it waits for memory: for what the
 product before it has just written, perhaps on another core. Neither mixes the channels of what lies between, so both
-can be computed panel by panel of channels, and a panel is small enough to stay near (`codegen/expand_depthwise.py`).
+can be computed panel by panel of channels, and a panel is small enough to stay near
+(`codegen/kernels/expand_depthwise.py`).
 """
 
 from __future__ import annotations

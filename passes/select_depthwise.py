@@ -1,5 +1,5 @@
 """Convolutions whose groups are narrower than a vector keep their weights, and are vectorized over channels
-(`codegen/depthwise.py`)."""
+(`codegen/kernels/depthwise.py`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convolutions of one channel by a few filters, vectorised over pixels (`codegen/planar.py`).
+"""Convolutions of one channel by a few filters, vectorised over pixels (`codegen/kernels/planar.py`).
 
 With fewer filters than half of a vector's lanes, most lanes of a vector of filters would do nothing.
 """

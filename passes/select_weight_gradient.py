@@ -1,4 +1,4 @@
-"""Brings gradients of convolution weights into the form of their kernel (`codegen/weight_gradient.py`)."""
+"""Brings gradients of convolution weights into the form of their kernel (`codegen/kernels/weight_gradient.py`)."""
 
 from __future__ import annotations
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import combinations
 
-from gluonjit.codegen.compile_parts import Parts
-from gluonjit.codegen.llvm import Function, Module, load
 from gluonjit.codegen.program import lower_program
+from gluonjit.codegen.text.compile_parts import Parts
+from gluonjit.codegen.text.llvm import Function, Module, load
 from gluonjit.ir.dims import LOWEST, relying
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import Machine

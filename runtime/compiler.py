@@ -6,8 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
-from gluonjit.codegen.llvm import load
 from gluonjit.codegen.target import host as host_target
+from gluonjit.codegen.text.llvm import load
 from gluonjit.ir.aside import aside
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import Machine

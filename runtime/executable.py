@@ -40,7 +40,7 @@ class Source(NamedTuple):
 
 
 MEASURING = 2
-"""Further words at the end of a table, for code that measures itself (`codegen/stamps.py`)."""
+"""Further words at the end of a table, for code that measures itself (`codegen/threads/stamps.py`)."""
 
 
 class Watcher(Protocol):

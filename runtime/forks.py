@@ -72,7 +72,7 @@ def _wait_for_imports() -> None:
     while any(name.partition(".")[0] in _IMPORTED for name in list(locks)) and time.monotonic() < deadline:
         time.sleep(0.001)
     # Who imported the compiler may be in LLVM by now, and its guard's own turn was before that.
-    if (hold := getattr(sys.modules.get("gluonjit.codegen.fork_guard"), "hold", None)) is not None:
+    if (hold := getattr(sys.modules.get("gluonjit.codegen.text.fork_guard"), "hold", None)) is not None:
         hold()
 
 

@@ -1,4 +1,4 @@
-"""What native code calls when it needs the host's Python: see `codegen/host.py`.
+"""What native code calls when it needs the host's Python: see `codegen/kernels/host.py`.
 
 An error must not pass through native code. It is kept until the call is over, and then raised; meanwhile the code goes
 on with whatever is in its buffers.
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from gluonjit.codegen.host import CALLBACK
+from gluonjit.codegen.kernels.host import CALLBACK
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.sizes import with_sizes

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 
 from gluonjit._version import version
-from gluonjit.codegen import elf, llvm
-from gluonjit.codegen.cpu_check import runs_on
-from gluonjit.codegen.host import CALLBACK
+from gluonjit.codegen.kernels.host import CALLBACK
 from gluonjit.codegen.standalone import HEADER, Code, Model, Target, WeightsFile, driver, largest_size, public
 from gluonjit.codegen.target import host, named
+from gluonjit.codegen.text import elf, llvm
+from gluonjit.codegen.text.cpu_check import runs_on
 from gluonjit.ir.annotations import TRAINING
 from gluonjit.ir.batch_rows import independent_rows
 from gluonjit.ir.dims import aligned

@@ -8,10 +8,10 @@ import os
 import platform
 from typing import Any
 
-from gluonjit.codegen import llvm
 from gluonjit.codegen.entry import entry_module
 from gluonjit.codegen.target import host
-from gluonjit.codegen.team import CONDITION, FUTEX, SLEEP
+from gluonjit.codegen.text import llvm
+from gluonjit.codegen.threads.team import CONDITION, FUTEX, SLEEP
 from gluonjit.runtime import cache, forks
 from gluonjit.runtime.artifact import Artifact
 

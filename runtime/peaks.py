@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gluonjit.codegen import llvm
+from gluonjit.codegen.kernels.tiles import Tile
 from gluonjit.codegen.target import host
-from gluonjit.codegen.tiles import Tile
+from gluonjit.codegen.text import llvm
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.types import F32
 from gluonjit.runtime import cache, threads

@@ -1,4 +1,4 @@
-"""The process's team of threads (`codegen.team`): how many there are, when they start, and when they end.
+"""The process's team of threads (`codegen.threads.team`): how many there are, when they start, and when they end.
 
 Workers are native threads that run no Python. They start when a graph first needs them, sleep when there is nothing to
 do, and end when the interpreter exits, when their number changes, and before a fork (the child starts its own). They
@@ -21,7 +21,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from gluonjit.codegen.team import MAX_THREADS, Block, Line
+from gluonjit.codegen.threads.team import MAX_THREADS, Block, Line
 from gluonjit.ir.types import IRError
 from gluonjit.runtime import forks, native
 from gluonjit.runtime.arenas import aligned_empty

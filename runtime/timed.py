@@ -1,7 +1,7 @@
 """Calls of compiled code, measured from inside: how long each kernel takes on each thread, and how long threads wait.
 
 While a `Timer` is on, what a call runs is another entry into the same kernels, compiled when the first call comes by:
-one that takes time stamps between them (`codegen/stamps.py`). Otherwise there is no trace of this.
+one that takes time stamps between them (`codegen/threads/stamps.py`). Otherwise there is no trace of this.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gluonjit.codegen import llvm
-from gluonjit.codegen.intrinsics import time_stamp
-from gluonjit.codegen.llvm import Loaded, Module
 from gluonjit.codegen.program import lower_program
-from gluonjit.codegen.stamps import Site, Stamps
 from gluonjit.codegen.target import host as host_target
+from gluonjit.codegen.text import llvm
+from gluonjit.codegen.text.intrinsics import time_stamp
+from gluonjit.codegen.text.llvm import Loaded, Module
+from gluonjit.codegen.threads.stamps import Site, Stamps
 from gluonjit.ir.aside import aside
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import Machine

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.codegen import llvm
 from gluonjit.codegen.program import lower_kernel
+from gluonjit.codegen.text import llvm
 from gluonjit.ir.annotations import KERNEL, SCRATCH, WORKSPACE
 from gluonjit.ir.graph import Graph, Op, Value, subgraph
 from gluonjit.ir.interpreter import evaluate_op

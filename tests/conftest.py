@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gluonjit.codegen import compile_parts
+from gluonjit.codegen.text import compile_parts
 from support import top_benchmarks
 from support.limits import end_when_stuck, leaving_no_trace, limited
 

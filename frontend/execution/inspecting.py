@@ -16,9 +16,9 @@ import numpy as np
 
 from gluonjit.autodiff.computation import Computation
 from gluonjit.base import MXNetError
-from gluonjit.codegen import llvm
 from gluonjit.codegen.program import lower_program
 from gluonjit.codegen.target import host, named
+from gluonjit.codegen.text import llvm
 from gluonjit.execution.block_compiler import trace_call
 from gluonjit.ir.arena import Tenant, tenants
 from gluonjit.ir.graph import Graph

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from gluonjit.codegen.stamps import Site
 from gluonjit.codegen.target import host
+from gluonjit.codegen.threads.stamps import Site
 from gluonjit.ir.arena import tenants
 from gluonjit.ir.graph import Graph, Op, Value
 from gluonjit.ir.sizes import with_sizes

@@ -4,11 +4,11 @@ import re
 
 import pytest
 
-from gluonjit.codegen import llvm
 from gluonjit.codegen.entry import entry_module
 from gluonjit.codegen.program import lower_kernel, lower_program
 from gluonjit.codegen.target import named
-from gluonjit.codegen.team import SLEEP
+from gluonjit.codegen.text import llvm
+from gluonjit.codegen.threads.team import SLEEP
 from gluonjit.ir.graph import Builder
 from gluonjit.ir.types import F32, TensorType
 from gluonjit.passes import run_passes

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gluonjit.codegen.pixel_tiles import Axis, tile_kinds
+from gluonjit.codegen.kernels.pixel_tiles import Axis, tile_kinds
 from gluonjit.ir.annotations import GUARD
 from gluonjit.ir.graph import Builder
 from gluonjit.ir.interpreter import evaluate

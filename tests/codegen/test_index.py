@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from gluonjit.codegen.index import Affine, Div, Var, affine, counter, flat, lookup, variable
+from gluonjit.codegen.loops.index import Affine, Div, Var, affine, counter, flat, lookup, variable
 from gluonjit.ir.dims import at, is_at_most, named
 
 

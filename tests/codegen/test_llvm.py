@@ -5,8 +5,8 @@ import ctypes
 import numpy as np
 import pytest
 
-from gluonjit.codegen import llvm
 from gluonjit.codegen.target import host, named
+from gluonjit.codegen.text import llvm
 from gluonjit.ir.types import BOOL, F16, I32, IRError
 
 

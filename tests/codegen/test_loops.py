@@ -7,14 +7,14 @@ import sys
 import numpy as np
 import pytest
 
-from gluonjit.codegen import llvm
-from gluonjit.codegen.access import Buffer
-from gluonjit.codegen.evaluate import Evaluator
-from gluonjit.codegen.footprint import trace
-from gluonjit.codegen.index import variable
-from gluonjit.codegen.loops import lower_loops, supported
-from gluonjit.codegen.nest import extent, plan_nest
+from gluonjit.codegen.loops.access import Buffer
+from gluonjit.codegen.loops.evaluate import Evaluator
+from gluonjit.codegen.loops.footprint import trace
+from gluonjit.codegen.loops.index import variable
+from gluonjit.codegen.loops.loops import lower_loops, supported
+from gluonjit.codegen.loops.nest import extent, plan_nest
 from gluonjit.codegen.target import named
+from gluonjit.codegen.text import llvm
 from gluonjit.ir import opdef
 from gluonjit.ir.graph import Builder, Graph
 from gluonjit.ir.interpreter import evaluate
@@ -783,7 +783,7 @@ def _streamed(case, target):
 
 
 def test_code_for_another_architecture():
-    from gluonjit.codegen import llvm
+    from gluonjit.codegen.text import llvm
 
     for make, types in (ROWS["softmax"], MOVEMENT["depth to space"]):
         target = named("aarch64")

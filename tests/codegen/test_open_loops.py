@@ -8,8 +8,8 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 
-from gluonjit.codegen.loops import supported
-from gluonjit.codegen.sequential import lower_sequential
+from gluonjit.codegen.kernels.sequential import lower_sequential
+from gluonjit.codegen.loops.loops import supported
 from gluonjit.ir.annotations import KERNEL, STRIDES
 from gluonjit.ir.dims import named
 from gluonjit.ir.graph import Builder, Graph

@@ -6,8 +6,8 @@ from typing import Annotated
 import numpy as np
 import pytest
 
-from gluonjit.codegen import kernel_code
-from gluonjit.codegen.kernel_code import writes
+from gluonjit.codegen.text import kernel_code
+from gluonjit.codegen.text.kernel_code import writes
 from gluonjit.ir.annotations import KERNEL
 from gluonjit.ir.kernels import kernel_plan
 from gluonjit.ir.kernels.kernel_plan import Plan

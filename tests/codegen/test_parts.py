@@ -5,11 +5,11 @@ import re
 import numpy as np
 import pytest
 
-from gluonjit.codegen import compile_parts, llvm
-from gluonjit.codegen.compile_parts import Parts
-from gluonjit.codegen.llvm import Module
 from gluonjit.codegen.program import lower_program
 from gluonjit.codegen.target import host
+from gluonjit.codegen.text import compile_parts, llvm
+from gluonjit.codegen.text.compile_parts import Parts
+from gluonjit.codegen.text.llvm import Module
 from gluonjit.ir.graph import Builder
 from gluonjit.ir.types import F32, IRError, TensorType
 from gluonjit.passes import run_passes

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gluonjit.codegen.planar import Piece, vectors_of_tile
+from gluonjit.codegen.kernels.planar import Piece, vectors_of_tile
 from gluonjit.ir.interpreter import evaluate
 from support.compare import close, difference
 from support.convolutions import conv

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gluonjit.codegen.schedule import Span, Step, barriers
+from gluonjit.codegen.threads.schedule import Span, Step, barriers
 
 
 def step(reads=(), writes=(), shared=True):

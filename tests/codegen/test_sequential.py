@@ -6,9 +6,9 @@ import random
 import numpy as np
 import pytest
 
-from gluonjit.codegen.llvm import Module
-from gluonjit.codegen.sequential import lower_sequential
+from gluonjit.codegen.kernels.sequential import lower_sequential
 from gluonjit.codegen.target import host
+from gluonjit.codegen.text.llvm import Module
 from gluonjit.ir.graph import Builder
 from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.types import F32, IRError, TensorType, type_of

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gluonjit.codegen import llvm
-from gluonjit.codegen.sorting_network import ROWS, Network
-from gluonjit.codegen.sorting_partition import PADDING, Quicksort, sort_in_place
+from gluonjit.codegen.kernels.sorting_network import ROWS, Network
+from gluonjit.codegen.kernels.sorting_partition import PADDING, Quicksort, sort_in_place
 from gluonjit.codegen.target import host
+from gluonjit.codegen.text import llvm
 from support.kernels import runnable_targets
 
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from gluonjit.codegen import llvm
-from gluonjit.codegen.intrinsics import float_mode, flush_bits, set_float_mode
 from gluonjit.codegen.target import host, named
+from gluonjit.codegen.text import llvm
+from gluonjit.codegen.text.intrinsics import float_mode, flush_bits, set_float_mode
 from gluonjit.ir.types import BF16, F16, F32, F64, I8, IRError
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gluonjit.codegen.tiles import RUN
+from gluonjit.codegen.kernels.tiles import RUN
 from gluonjit.ir.graph import Builder
 from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.types import F32, TensorType

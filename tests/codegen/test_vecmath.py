@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from gluonjit.codegen import vecmath
+from gluonjit.codegen.math import vecmath
 from gluonjit.codegen.target import host
 from gluonjit.ir import opdef
 from gluonjit.ir.types import F32, F64, TensorType
@@ -255,7 +255,7 @@ def test_narrow_floats_are_computed_in_f32(dtype):
 def test_large_arguments_of_sine():
     """The reduction modulo π/2 of arguments for which it needs hundreds of bits of 2/π."""
     # 2**n modulo 2π, with π to 1100 bits, by integers.
-    from gluonjit.codegen.f64_circular import two_over_pi
+    from gluonjit.codegen.math.f64_circular import two_over_pi
 
     bits = 1300
     quarter_turns = two_over_pi(bits)

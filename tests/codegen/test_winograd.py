@@ -5,10 +5,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from gluonjit.codegen import llvm
-from gluonjit.codegen.linear_map import linear_map
-from gluonjit.codegen.tiles import Fetches, Tile
-from gluonjit.codegen.winograd_fetch import Pixels, Tiling, next_block
+from gluonjit.codegen.kernels.linear_map import linear_map
+from gluonjit.codegen.kernels.tiles import Fetches, Tile
+from gluonjit.codegen.kernels.winograd_fetch import Pixels, Tiling, next_block
+from gluonjit.codegen.text import llvm
 from gluonjit.ir.annotations import STRIDES, WORKSPACE
 from gluonjit.ir.cook_toom import POINTS, transform
 from gluonjit.ir.graph import Builder

@@ -9,8 +9,8 @@ import pytest
 
 import gluonjit as mx
 from gluonjit import autograd, gluon
-from gluonjit.codegen.intrinsics import flush_bits
 from gluonjit.codegen.target import host
+from gluonjit.codegen.text.intrinsics import flush_bits
 from gluonjit.execution import backends
 from gluonjit.gluon import nn
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gluonjit.codegen import llvm
 from gluonjit.codegen.target import host
+from gluonjit.codegen.text import llvm
 from gluonjit.ir import opdef
 from gluonjit.ir.graph import Graph
 from gluonjit.operators import registry

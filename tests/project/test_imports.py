@@ -46,6 +46,12 @@ FRONTEND = (
 """The packages and modules of frontend/, lowest first: each may import those in the rows above its own."""
 RANK = {name: k for k, row in enumerate(FRONTEND) for name in row.split()}
 
+ROOMS = {"text": (), "math": ("text",), "loops": ("text", "math"), "threads": ("text",)}
+ROOMS["kernels"] = (*ROOMS,)
+"""The folders of codegen/, and which others each may use; the files beside them may use all."""
+LEAVES = ("interface", "target")
+"""Files beside them that every room may use."""
+
 # Each costs more to import than all of gluonjit: only inside the functions that use them.
 LATE = {"llvmlite", "networkx"}
 EARLY = {"numpy", "ml_dtypes"}
@@ -176,6 +182,15 @@ def test_direction(part: str, root: Path):
 def test_the_rule_itself(part: str, source: str, right: bool):
     wrong = [why for found in imports(ast.parse(source)) if (why := complaint(part, found))]
     assert (not wrong) == right, wrong
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_rooms_of_codegen(room: str, root: Path):
+    allowed = {room, *ROOMS[room], *LEAVES}
+    for path in sorted((root / "codegen" / room).glob("*.py")):
+        for found in imports(ast.parse(path.read_text(), str(path))):
+            if found.early and found.name.startswith("gluonjit.codegen."):
+                assert found.name.split(".")[2] in allowed, f"{path.relative_to(root)}:{found.line}: {found.name}"
 
 
 def loaded_by(module: str) -> set[str]:

@@ -446,7 +446,7 @@ import sys
 import numpy as np
 import gluonjit as mx
 from gluonjit.gluon import nn
-from gluonjit.codegen import llvm
+from gluonjit.codegen.text import llvm
 mx.random.seed(0)
 net = nn.HybridSequential()
 net.add(nn.Conv2D(8, 3, activation="relu"), nn.BatchNorm(), nn.Dense(5))
@@ -459,7 +459,7 @@ x = mx.nd.array(np.arange(192.0).reshape(1, 3, 8, 8))
 y = net(x).asnumpy()
 y = net(x).asnumpy()
 assert net._fast_call is not None
-passes = [m for m in sys.modules if m in ("gluonjit.passes.fuse", "gluonjit.codegen.loops", "networkx")]
+passes = [m for m in sys.modules if m in ("gluonjit.passes.fuse", "gluonjit.codegen.loops.loops", "networkx")]
 print(y.tobytes().hex(), len(calls), len(passes))
 """
 
@@ -491,7 +491,7 @@ def test_processes_at_once(object_cache):
 
 
 def test_the_native_entry(object_cache, monkeypatch):
-    from gluonjit.codegen import llvm
+    from gluonjit.codegen.text import llvm
 
     native._Entry()
     monkeypatch.setattr(llvm, "parse", None)

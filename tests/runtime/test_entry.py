@@ -9,11 +9,11 @@ import weakref
 import numpy as np
 import pytest
 
-from gluonjit.codegen import llvm
 from gluonjit.codegen.entry import Field
 from gluonjit.codegen.interface import Interface, Layout
-from gluonjit.codegen.intrinsics import flush_bits
 from gluonjit.codegen.target import host
+from gluonjit.codegen.text import llvm
+from gluonjit.codegen.text.intrinsics import flush_bits
 from gluonjit.ir.types import IRError, tensor
 from gluonjit.runtime import mode, native
 from gluonjit.runtime.executable import Executable

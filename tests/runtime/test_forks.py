@@ -110,7 +110,7 @@ def test_while_another_thread_imports_the_compiler():
     x = mx.nd.ones((2, 3))
     first = threading.Thread(target=lambda: dense(4)(x))
     first.start()
-    while "gluonjit.codegen.llvm" not in sys.modules:
+    while "gluonjit.codegen.text.llvm" not in sys.modules:
         time.sleep(0.001)
     print(forked(lambda: dense(5)(x).shape == (2, 5)))
     first.join()
@@ -121,7 +121,7 @@ def test_while_another_thread_imports_the_compiler():
 def test_who_cannot_compile_says_so():
     """LLVM stays in another thread's hands for longer than a fork waits."""
     code = """
-    from gluonjit.codegen import fork_guard
+    from gluonjit.codegen.text import fork_guard
     from gluonjit.ir.types import IRError
 
     x = mx.nd.ones((2, 3))

@@ -12,7 +12,7 @@ import pytest
 
 import gluonjit as mx
 from gluonjit.base import MXNetError
-from gluonjit.codegen import compile_parts, llvm
+from gluonjit.codegen.text import compile_parts, llvm
 from gluonjit.gluon import nn
 from gluonjit.ir.aside import aside, check
 from gluonjit.ir.types import IRError

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from gluonjit.codegen import compile_parts, program
+from gluonjit.codegen import program
 from gluonjit.codegen.target import host, named
+from gluonjit.codegen.text import compile_parts
 from gluonjit.ir import dims
 from gluonjit.ir.graph import Builder
 from gluonjit.ir.opdef import REGISTRY, primitive

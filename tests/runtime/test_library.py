@@ -13,8 +13,8 @@ import pytest
 import gluonjit as mx
 from gluonjit import gluon
 from gluonjit.base import MXNetError
-from gluonjit.codegen import elf
 from gluonjit.codegen.standalone import Status
+from gluonjit.codegen.text import elf
 from gluonjit.execution.library_source import source_of
 from gluonjit.gluon import nn
 from gluonjit.ir.types import IRError

@@ -76,7 +76,8 @@ def test_what_code_relies_on(object_cache, make, shapes, lowest):
 
 
 def test_kernels_of_the_library_keep_what_they_rely_on(object_cache, monkeypatch):
-    from gluonjit.codegen import compile_parts, program
+    from gluonjit.codegen import program
+    from gluonjit.codegen.text import compile_parts
     from gluonjit.ir.dims import is_less
 
     lower = program.lower_kernel

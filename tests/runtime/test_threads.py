@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import gluonjit as mx
-from gluonjit.codegen import llvm
-from gluonjit.codegen.intrinsics import float_mode, flush_bits, set_float_mode
 from gluonjit.codegen.target import host
-from gluonjit.codegen.team import Block
+from gluonjit.codegen.text import llvm
+from gluonjit.codegen.text.intrinsics import float_mode, flush_bits, set_float_mode
+from gluonjit.codegen.threads.team import Block
 from gluonjit.gluon import nn, rnn
 from gluonjit.ir.graph import Builder
 from gluonjit.ir.types import F32, IRError, TensorType

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.codegen import llvm
-from gluonjit.codegen.loops import keeping_rows, lower_loops, scratch
+from gluonjit.codegen.loops.loops import keeping_rows, lower_loops, scratch
 from gluonjit.codegen.target import host, named
+from gluonjit.codegen.text import llvm
 from gluonjit.ir import sort_words
 from gluonjit.ir.annotations import KERNEL
 from gluonjit.ir.dims import Extent, at, names_of

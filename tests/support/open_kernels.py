@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.codegen import llvm
 from gluonjit.codegen.program import lower_kernel
+from gluonjit.codegen.text import llvm
 from gluonjit.ir.annotations import KERNEL, SCRATCH, WORKSPACE
 from gluonjit.ir.dims import at
 from gluonjit.ir.graph import Builder, Graph

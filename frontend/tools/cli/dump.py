@@ -117,9 +117,9 @@ def _show(text: str, stage: str, arguments: argparse.Namespace) -> None:
 def render(graph: Graph, stage: str, locs: bool = False, winograd: bool = True, layer: str | None = None) -> str:
     """The text of `graph` (level `traced` or `expanded`) at a stage; at stage `explain`, the list of its kernels; at
     stage `layers`, a line for each layer. `layer`: of layers that fit this pattern alone."""
-    from gluonjit.codegen import llvm
     from gluonjit.codegen.program import lower_program
     from gluonjit.codegen.target import host
+    from gluonjit.codegen.text import llvm
     from gluonjit.ir.text import print_graph
     from gluonjit.passes import run_passes
     from gluonjit.passes.pipelines import pipeline

@@ -76,7 +76,7 @@ def at_least(low: float, kind: type = int) -> Any:
 
 def thread_count(text: str) -> int:
     """The argparse type of numbers of threads that a call may use."""
-    from gluonjit.codegen.team import MAX_THREADS
+    from gluonjit.codegen.threads.team import MAX_THREADS
 
     if not text.isdecimal() or not 1 <= int(text) <= MAX_THREADS:
         raise argparse.ArgumentTypeError(f"{text!r}: the number of threads is 1 to {MAX_THREADS}")

@@ -15,9 +15,9 @@ from importlib import metadata
 from typing import Any, NamedTuple
 
 from gluonjit._version import version
-from gluonjit.codegen import llvm
 from gluonjit.codegen.program import lower_program
 from gluonjit.codegen.target import host
+from gluonjit.codegen.text import llvm
 from gluonjit.execution.inspecting import joint_graph
 from gluonjit.ir.buffers import runs_kernel
 from gluonjit.ir.graph import Graph

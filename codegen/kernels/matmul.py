@@ -1,0 +1,218 @@
+"""Matrix products: the kernel `matmul`.
+
+The body multiplies a [batch…, M, K] by b, which is either [batch…, K, N] or *packed*, [batch…, P, K, nr]: its columns
+in P panels of nr, padded with zeros, so that one panel is read from front to end. If `halved`, both halves of the last
+vector of the last panel hold the same columns (`tiles.Tile`).
+
+If the plan is `reversed`, and if one tile has all rows, a thread computes its panels from the last to the first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from gluonjit.codegen.kernels.epilogue import Epilogue, find_anchor
+from gluonjit.codegen.kernels.heights import RowTiles, lowest_height
+from gluonjit.codegen.kernels.tiles import Fetch, Tile, chains
+from gluonjit.codegen.text.kernel_code import writes
+from gluonjit.codegen.text.llvm import Function, Module
+from gluonjit.ir.dims import Dim, Extent, hint, is_static
+from gluonjit.ir.graph import Op
+from gluonjit.ir.kernels.product_plans import Matmul
+from gluonjit.ir.machine import Machine
+from gluonjit.ir.windows import strides_of
+
+_SPREAD = 3
+"""The fewest row tiles over which prefetching the next panel is spread."""
+
+
+def _same_sums(op: Op, target: Machine, least: int) -> bool:
+    """Whether register tiles of all heights that occur add up their terms in as many chains."""
+    x, y, plan = op.operands[0], op.results[0], Matmul.of(op)
+    if plan.halved or not is_static((*x.type.shape[1:], *y.type.shape[1:])):
+        return False
+    lanes, n, rows, columns = target.lanes(y.dtype), y.type.shape[-1], plan.rows, plan.columns
+    vectors = {columns // lanes} if n >= columns else set()
+    vectors |= {-(-(n % columns) // lanes)} - {0}
+    heights = range(lowest_height(least, rows), rows)
+    return all(chains(h * v, target) == chains(rows * v, target) for h in heights for v in vectors)
+
+
+@writes(Matmul, same_sums=_same_sums)
+def lower_matmul(name: str, op: Op, module: Module) -> None:
+    """Appends the kernel to the module."""
+    Product(module.function(name), op).write()
+
+
+class Product:
+    """Writes one kernel.
+
+    Register tiles are numbered by image, then by blocks of rows, panels of columns, and tiles of a block. A thread
+    computes a contiguous range of them. During one panel, the next one is prefetched into the second-level cache.
+    """
+
+    def __init__(self, f: Function, op: Op) -> None:
+        self.f = f
+        body, plan = op.regions[0], Matmul.of(op)
+        anchor = find_anchor(body)
+        a = anchor.operands[0]
+        self.packed = plan.packed
+        b = body.inputs[1] if self.packed else anchor.operands[1]
+        self.dtype = a.dtype
+        self.rows, self.columns, self.block, self.halved = plan.rows, plan.columns, plan.block, plan.halved
+        *self.batch, self.m, self.k = a.shape
+        self.n = anchor.result.shape[-1]
+        self.a_strides, self.b_strides = (strides_of(op, body.inputs.index(v)) for v in (a, b))
+        self.a, self.b = f.table(body.inputs.index(a)), f.table(body.inputs.index(b))
+        self.epilogue = Epilogue(f, op, anchor)
+        self.scalar = Tile(f, a.dtype, 1).scalar
+        self.panels = f.div(f.add(self.n, self.columns - 1), self.columns)
+        self.tiles = RowTiles(f, self.m, self.rows, few=not is_static((self.n, self.k)))
+        self.backwards = plan.reversed and self.tiles.low == 1 and not self.batch
+        if self.backwards and not isinstance(self.tiles.count, int):
+            self.is_one = f.op(f"icmp eq i64 {f.extent(self.tiles.count)}, 1")
+        self.panel_size = self.k * self.columns if self.packed else self.columns
+
+    def write(self) -> None:
+        f, count, images = self.f, self.tiles.count, math.prod(self.batch)
+        per_image, per_block = f.mul(count, self.panels), f.mul(self.block, self.panels)
+        first, last = share(f, f.mul(images, per_image))
+        if images == 1 and isinstance(count, int) and count <= self.block:
+            self._block(0, 0, first, last)
+            return
+        with f.if_(f.op(f"icmp slt i64 {first}, {last}")), f.repeat([("i64", first)]) as loop:
+            (number,) = loop.carried
+            image, place = f.div(number, per_image), f.mod(number, per_image)
+            block, start = f.div(place, per_block), f.mod(place, per_block)
+            height = f.min(self.block, f.sub(count, f.mul(block, self.block)))
+            stop = f.min(f.add(start, f.sub(last, number)), f.mul(height, self.panels))
+            self._block(image, block, start, stop)
+            number = f.add(number, f.sub(stop, start))
+            loop.next(number)
+            loop.again = f.op(f"icmp slt i64 {number}, {last}")
+
+    def _block(self, image: Any, block: Any, start: Any, stop: Any) -> None:
+        """Computes tiles start … stop - 1 of a block of rows, numbered within the block."""
+        f = self.f
+        first = f.mul(block, self.block)
+        height = f.min(self.block, f.sub(self.tiles.count, first))
+        at = unravel(f, image, self.batch)
+        with f.if_(f.op(f"icmp slt i64 {start}, {stop}")), f.repeat([("i64", start)]) as loop:
+            (number,) = loop.carried
+            panel, one = f.div(number, height), f.mod(number, height)
+            if self.backwards:
+                turned = f.sub(f.add(start, f.sub(stop, 1)), panel)
+                is_one = isinstance(self.tiles.count, int)
+                panel = turned if is_one else f.op(f"select i1 {self.is_one}, i64 {turned}, i64 {panel}")
+            end = 1 if height == 1 else f.min(height, f.add(one, f.sub(stop, number)))
+            number = f.add(number, f.sub(end, one))
+            loop.next(number)
+            loop.again = f.op(f"icmp slt i64 {number}, {stop}")
+            self._panel(at, panel, f.add(first, one), f.add(first, end))
+
+    def _panel(self, at: list[Any], panel: Any, start: Any, stop: Any) -> None:
+        """Computes row tiles start … stop - 1 of a panel."""
+        f = self.f
+        w = f.gep(self.scalar, self.b, f.add(_position(f, at, self.b_strides), f.mul(panel, self.panel_size)))
+        x = f.gep(self.scalar, self.a, _position(f, at, self.a_strides))
+        for tile in panel_variants(f, self.dtype, self.n, self.columns, panel, self.halved):
+            for number, row, rows in self.tiles.each(start, stop):
+                place = [*at, row, f.mul(panel, self.columns)]
+                line = f.gep(self.scalar, x, f.mul(row, self.a_strides[-2]))
+                self.tile(tile, rows, place, line, w, f.sub(number, start))
+
+    def tile(self, tile: Tile, rows: int, place: list[Any], x: str, w: str, number: Any) -> None:
+        """Computes a register tile: the thread's `number`-th in a row in this panel."""
+        self.epilogue.prefetch(tile, rows, place)
+        fetch = self._following(w, number)
+        acc = tile.contract(
+            tile.zeros(rows),
+            x,
+            [r * self.a_strides[-2] for r in range(rows)],
+            w,
+            self.k,
+            w_step=self.b_strides[-2],
+            aligned=self.packed,
+            ahead=fetch is None and self.packed and hint(self.panel_size) * self.dtype.itemsize > self.f.target.l1,
+            fetch=fetch,
+        )
+        self.epilogue.write(tile, acc, place)
+
+    def _following(self, w: str, number: Any) -> Fetch | None:
+        """The part of the next panel's weights to prefetch during one of this panel's tiles."""
+        tiles = min(self.block, self.tiles.low)
+        if not self.packed or tiles < _SPREAD:
+            return None
+        if tiles < self.block and isinstance(self.m, Dim):
+            number = self.f.min(number, tiles - 1)  # there may be more of them
+        step = -(-self.columns * self.dtype.itemsize // tiles)
+        f = self.f
+        panel = f.gep(self.scalar, w, self.panel_size)
+        return Fetch(f.gep("i8", panel, f.mul(number, self.k * step)), step, nearest=False)
+
+
+def _position(f: Function, index: Sequence[Any], strides: Sequence[Extent]) -> Any:
+    """The offset of the element at `index`; indices of the remaining axes are 0."""
+    position: Any = 0
+    for i, step in zip(index, strides):
+        position = f.add(position, f.mul(i, step))
+    return position
+
+
+def share(f: Function, tasks: Any) -> tuple[str, str]:
+    """[first, last) of this thread's tasks."""
+    first = f.op(f"udiv i64 {f.mul('%thread', tasks)}, %nthreads")
+    last = f.op(f"udiv i64 {f.mul(f.add('%thread', 1), tasks)}, %nthreads")
+    return first, last
+
+
+def unravel(f: Function, flat: Any, shape: list[Any]) -> list[Any]:
+    """The index of element `flat` of an array of `shape`."""
+    index: list[Any] = []
+    for n in reversed(shape):
+        index.insert(0, f.mod(flat, n) if len(index) < len(shape) - 1 else flat)
+        flat = f.div(flat, n)
+    return index
+
+
+def panel_variants(f: Function, dtype: Any, n: Extent, columns: int, panel: Any, halved: bool = False) -> Any:
+    """The kinds of panel of n columns: for each, opens the code that runs when `panel` is of it, and yields its Tile.
+
+    All are `columns` wide except for the last, which may be narrower, and whose last vector may be `halved`.
+    """
+    lanes = f.target.lanes(dtype)
+    if isinstance(n, Dim):
+        yield from _open_panel_variants(f, dtype, n, columns, panel)
+        return
+    full, rest = divmod(n, columns)
+    if full and rest:
+        with f.if_(f.op(f"icmp ult i64 {panel}, {full}")):
+            yield Tile(f, dtype, columns // lanes)
+        with f.if_(f.op(f"icmp eq i64 {panel}, {full}")):
+            yield _narrow(f, dtype, rest, lanes, halved)
+    else:
+        yield _narrow(f, dtype, rest, lanes, halved) if rest else Tile(f, dtype, columns // lanes)
+
+
+def _narrow(f: Function, dtype: Any, width: int, lanes: int, halved: bool) -> Tile:
+    vectors = -(-width // lanes)
+    return Tile(f, dtype, vectors, width - (vectors - 1) * lanes, halved)
+
+
+def _open_panel_variants(f: Function, dtype: Any, n: Dim, columns: int, panel: Any) -> Any:
+    """`panel_variants` for an open number of columns: how many vectors the last panel has, and how many lanes the last
+    of these, is known at run time."""
+    lanes = f.target.lanes(dtype)
+    here = f.min(f.sub(n, f.mul(panel, columns)), columns)
+    vectors = f.div(f.add(here, lanes - 1), lanes)
+    is_whole = f.op(f"icmp eq i64 {here}, {columns}")
+    with f.if_(is_whole):
+        yield Tile(f, dtype, columns // lanes)
+    for count in range(1, columns // lanes + 1):
+        fits = f.op(f"icmp eq i64 {vectors}, {count}")
+        if count == columns // lanes:
+            fits = f.op(f"and i1 {fits}, {f.op(f'xor i1 {is_whole}, true')}")
+        with f.if_(fits):
+            yield Tile(f, dtype, count, left=f.sub(here, (count - 1) * lanes))

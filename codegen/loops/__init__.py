@@ -1,0 +1,1 @@
+"""Loop nests for fused groups: everything that is computed element by element."""

@@ -1,0 +1,308 @@
+"""Writes one loop nest as planned (`codegen/loops/nest`): threads' shares, vectors and their remainders.
+
+Where a transpose makes the lanes of a load lie far apart, another loop walks that memory contiguously. The two are
+blocked, so that a square of elements is read by rows and turned in registers (`Access.square`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from math import prod
+from typing import Any
+
+from gluonjit.codegen.loops.access import Buffer, Index
+from gluonjit.codegen.loops.handler import AHEAD, Handler
+from gluonjit.codegen.loops.index import Affine, Var, affine, counter, divides
+from gluonjit.codegen.loops.nest import Plan, count, extent
+from gluonjit.codegen.math.values import Val
+from gluonjit.ir.dims import Dim, Extent, hint
+from gluonjit.ir.graph import Value
+from gluonjit.ir.types import I64
+
+_SMALL = 1 << 14
+"""With fewer elements (times terms, in a reduction), one thread does all the work."""
+_TASKS = 64
+"""Enough iterations of the outer loops to be divided among threads."""
+
+_SHORT = 4
+"""The most vectors of a row that is unrolled, several rows at a time."""
+
+Written = tuple[Buffer, Value]
+"""An output: its buffer and its value."""
+
+
+class NestWriter:
+    """The loops that write a group of outputs of one shape."""
+
+    def __init__(self, s: Handler, group: Sequence[Written], plan: Plan) -> None:
+        self.s, self.f, self.group, self.plan = s, s.f, group, plan
+        self.short = _is_short(plan, s.width)
+        """Whether rows are so short that several are computed at a time, without loops."""
+        self.together = 8 if hint(plan.terms) <= _SHORT // 2 * s.width else 4
+        # The values that several phases of a short row share stay in registers.
+        s.new_nest(frozenset() if self.short else plan.kept)
+        self.phases = [] if self.short else plan.phases
+        self.index = (*plan.index, *(i for _, index in self.phases for i in index))
+        """The outputs' index, and the indices of the phases, which become those of an element together."""
+        self.fetched = self._following_rows() if s.ahead == "rows" else []
+        self.threads = "%nthreads"
+        """How many share the work."""
+
+    def _following_rows(self) -> list[tuple[Buffer, Extent]]:
+        """(an input that is read row by row, elements to a row that comes soon): it is fetched while this one is
+        written, as the last phase of a row reads nothing new, and memory would have nothing to do."""
+        s, plan = self.s, self.plan
+        vector = plan.vector.var
+        if not plan.rows or vector is None or vector in plan.rows or vector is not plan.order[-1]:
+            return []
+        row = [v for v in plan.order if v in plan.rows][-1]
+        found = []
+        for v, buffer in s.inputs.items():
+            if v.shape == self.group[0][1].shape:
+                e = buffer.flat(plan.index)
+                distance = e.coefficient(row)
+                if distance is not None and distance != 0 and e.coefficient(vector) == 1:
+                    found.append((buffer, distance * -(-AHEAD // (abs(hint(distance)) * v.dtype.itemsize))))
+        return found
+
+    def write(self) -> None:
+        """Decides how many threads share the work."""
+        f, plan = self.f, self.plan
+        size = prod(map(extent, plan.order)) * plan.terms
+        if isinstance(size, Dim):
+            small = f.op(f"icmp slt i64 {f.extent(size)}, {_SMALL}")
+            self.threads = f.op(f"select i1 {small}, i64 1, i64 %nthreads")
+            with f.if_(f.op(f"icmp slt i64 %thread, {self.threads}")):
+                self._shared()
+        elif size < _SMALL:
+            with f.if_(f.op("icmp eq i64 %thread, 0")):
+                self._level(plan.order, self.index, None)
+        else:
+            self._shared()
+
+    def _shared(self) -> None:
+        """Decides which loops the threads share."""
+        f, plan = self.f, self.plan
+        order, vector = plan.order, plan.vector.var
+        # Of rows, only whole ones: each is computed once. The loops of vectors and squares are divided by themselves.
+        special = [v for v in (plan.across, vector) if v is not None]
+        outer = [v for v in order if v in plan.rows] if plan.rows else list(order)
+        while outer and any(v in special for v in outer):
+            outer.pop()
+        loops = 0
+        while loops < len(outer) and prod(map(count, outer[:loops])) < _TASKS:
+            loops += 1
+        tasks = prod(map(extent, outer[:loops]))
+        divided = special[0] if special and (not plan.rows or special[0] in plan.rows) else None
+        if divided is not None and hint(tasks) < min(count(divided) // self.s.width, _TASKS):
+            self._level(order, self.index, divided)
+            return
+        if not loops:
+            with f.if_(f.op("icmp eq i64 %thread, 0")):
+                self._level(order, self.index, None)
+            return
+        begin, end = self._share(tasks)
+
+        def task(left: Affine) -> None:
+            values: dict[Var, Affine | Extent] = {}
+            for v in reversed(outer[:loops]):
+                values[v] = left % extent(v)
+                left = left // extent(v)
+            self._level(order[loops:], tuple(i.substitute(values) for i in self.index), None)
+
+        self._each("task", begin, end, tasks, order[loops:], task)
+
+    def _each(
+        self, name: str, begin: Any, end: Any, trips: Extent, rest: Sequence[Var], body: Callable[[Affine], None]
+    ) -> None:
+        """A loop over a part of `trips` iterations, around loops over `rest`; of short rows, several at a time."""
+        f, n = self.f, self.together
+        if self.short and (isinstance(trips, Dim) or trips >= n) and all(v is self.plan.vector.var for v in rest):
+            # Independent rows hide the latency of each other's sums.
+            whole = f.add(begin, f.op(f"and i64 {f.sub(end, begin)}, {-n}"))
+            with f.for_(begin, whole, n, hint=name) as loop:
+                first = self._bound(name, trips - n + 1, loop.index)
+                self.s.alternate(functools.partial(body, first + j) for j in range(n))
+            begin = whole
+        with f.for_(begin, end, hint=name) as loop:
+            body(self._bound(name, trips, loop.index))
+
+    def _share(self, tasks: Any) -> tuple[str, str]:
+        """This thread's part of `tasks`."""
+        f = self.f
+        begin = f.op(f"udiv i64 {f.mul('%thread', tasks)}, {self.threads}")
+        return begin, f.op(f"udiv i64 {f.mul(f.add('%thread', 1), tasks)}, {self.threads}")
+
+    def _by_the_last(self, divided: bool, write: Callable[[], None]) -> None:
+        """The remainder of a loop; done by the last thread if the loop is divided."""
+        f = self.f
+        if not divided:
+            write()
+            return
+        with f.if_(f.op(f"icmp eq i64 {f.add('%thread', 1)}, {self.threads}")):
+            write()
+
+    def _bound(self, name: str, trips: Extent, ssa: str) -> Affine:
+        """A variable for the counter of the innermost open loop."""
+        return self._counting(Var(name, 0, trips - 1), ssa)
+
+    def _counting(self, var: Var, ssa: Any) -> Affine:
+        self.s.bind(var, Val(self.f.extent(ssa), I64, False, self.f.scope))
+        return affine(var)
+
+    def _level(self, order: Sequence[Var], index: Index, divided: Var | None) -> None:
+        """The loops over `order`, outermost first; `divided`: the one that is divided among threads."""
+        if not order:
+            self._element(index)
+            return
+        var, rest = order[0], order[1:]
+
+        def inside(value: Affine) -> None:
+            self._level(rest, tuple(i.substitute({var: value}) for i in index), divided)
+
+        if var is self.plan.vector.var:
+            write = self._open_vectors if isinstance(extent(var), Dim) else self._vectors
+            write(var, inside, divided is var)
+        elif var is self.plan.across:
+            self._squares(var, rest[0], index, divided is var)
+        else:
+            self._each(var.name, 0, extent(var), extent(var), rest, inside)
+
+    def _vectors(self, var: Var, inside: Callable[[Affine], None], divided: bool) -> None:
+        """A loop over blocks of vectors, then over single vectors, then a partial one."""
+        f, s, n, width, plan = self.f, self.s, count(var), self.s.width, self.plan
+        repeats = plan.vector.unroll > 1  # patterns of lanes, once per block: each vector has its own
+        unroll = plan.vector.unroll
+        if not repeats and var is plan.order[-1] and plan.across is None:
+            unroll = n // width if self.short else 4 if plan.work <= 8 else 2
+        unroll = max(1, min(unroll, n // width))
+        lane = affine(s.lane_number(width)) if n >= width else Affine(0)
+        blocks = n // (width * unroll)
+        # A square takes all registers.
+        alternate = s.alternate if plan.across is None else _in_sequence
+        if blocks == 1 and not divided:
+            alternate(functools.partial(inside, lane + j * width) for j in range(unroll))
+        elif blocks:
+            begin, end = self._share(blocks) if divided else (0, blocks)
+            with f.for_(begin, end) as loop:
+                i = self._bound(var.name, blocks, loop.index) * (width * unroll) + lane
+                alternate(functools.partial(inside, i + j * width) for j in range(unroll))
+        done = blocks * unroll
+        singles, partial = n // width - done, n % width
+
+        def remainder() -> None:
+            if repeats or singles == 1:
+                for j in range(singles):
+                    inside(lane + (done + j) * width)
+            elif singles:
+                with f.for_(0, singles) as loop:
+                    inside(self._bound(var.name, singles, loop.index) * width + lane + done * width)
+            if partial:
+                inside(affine(s.lane_number(partial)) + n // width * width)
+
+        if singles or partial:
+            self._by_the_last(divided, remainder)
+
+    def _open_vectors(self, var: Var, inside: Callable[[Affine], None], divided: bool) -> None:
+        """The same for a number of elements that is open."""
+        f, s, n, width, plan = self.f, self.s, extent(var), self.s.width, self.plan
+        unroll = plan.vector.unroll
+        repeats = unroll > 1
+        if not repeats and var is plan.order[-1] and plan.across is None:
+            unroll = 4 if plan.work <= 8 else 2
+        alternate = s.alternate if plan.across is None else _in_sequence
+        lane = affine(s.lane_number(width))
+        block = width * unroll
+        blocks = s.whole(n, block)
+        begin, end = self._share(blocks) if divided else (0, blocks)
+        with f.for_(begin, end) as loop:
+            i = self._counting(counter(var.name, n, block), loop.index) * block + lane
+            alternate(functools.partial(inside, i + j * width) for j in range(unroll))
+
+        def partial(counted: int, vector: int, whole: Any) -> None:
+            """What is left of a vector of the block behind the whole ones."""
+            left = f.sub(n, f.add(f.mul(whole, counted), vector * width))
+            with f.if_(f.op(f"icmp sgt i64 {left}, 0")):
+                start = self._counting(counter(var.name, n, counted, last=True), whole) * counted + vector * width
+                with s.last_lanes(n, start, left) as last:
+                    inside(last)
+
+        def remainder() -> None:
+            if repeats:  # each vector of a block has its own pattern of lanes
+                for j in range(unroll):
+                    partial(block, j, blocks)
+                return
+            whole = s.whole(n, width)
+            if unroll > 1:
+                with f.for_(f.mul(blocks, unroll), whole) as loop:
+                    inside(self._counting(counter(var.name, n, width), loop.index) * width + lane)
+            if not divides(width, n):
+                partial(width, 0, whole)
+
+        if not divides(block, n):
+            self._by_the_last(divided, remainder)
+
+    def _squares(self, across: Var, along: Var, index: Index, divided: bool) -> None:
+        """Blocks of as many iterations of `across` as a vector has lanes; then those left over, one by one."""
+        f, s, width = self.f, self.s, self.s.width
+        n = extent(across)
+        blocks = s.whole(n, width)
+        rest = f.sub(n, f.mul(blocks, width))
+        begin, end = self._share(blocks) if divided else (0, blocks)
+        with f.for_(begin, end) as loop:
+            var = counter("block", n, width) if isinstance(n, Dim) else Var("block", 0, max(blocks, 2) - 1)
+            block = self._counting(var, loop.index)
+
+            def turned(value: Affine) -> None:
+                for j in range(width):
+                    s.square = (var, j)
+                    self._element(tuple(i.substitute({across: block * width + j, along: value}) for i in index))
+                s.square = None
+
+            write = self._open_vectors if isinstance(extent(along), Dim) else self._vectors
+            write(along, turned, False)
+
+        def remainder() -> None:
+            if isinstance(n, Dim):
+                with f.for_(f.mul(blocks, width), n) as loop:
+                    i = self._bound(across.name, n, loop.index)
+                    self._level([along], tuple(k.substitute({across: i}) for k in index), None)
+                return
+            with f.for_(0, rest) as loop:
+                i = self._bound(across.name, rest, loop.index) + blocks * width
+                self._level([along], tuple(k.substitute({across: i}) for k in index), None)
+
+        if rest != 0:
+            self._by_the_last(divided, remainder)
+
+    def _element(self, index: Index) -> None:
+        rank = len(self.plan.index)
+        index, left = index[:rank], index[rank:]
+
+        def compute() -> list[Val]:
+            at = left
+            for v, own in self.phases:
+                self.s.evaluator.value(v, at[: len(own)])
+                at = at[len(own) :]
+            return [self.s.evaluator.value(v, index) for _, v in self.group]
+
+        for (buffer, _), value in zip(self.group, self.s.evaluator.run(compute)):
+            self.s.store(buffer, index, value)
+        for buffer, distance in self.fetched:
+            self.s.fetch(buffer, buffer.flat(index) + distance)
+
+
+def _in_sequence(pieces: Iterable[Callable[[], object]]) -> None:
+    for write in pieces:
+        write()
+
+
+def _is_short(plan: Plan, width: int) -> bool:
+    """Whether the loops compute one short row after the other: reduced, and then written."""
+    vector, order = plan.vector.var, plan.order
+    if vector is None or plan.across is not None or plan.vector.unroll > 1:
+        return False
+    if isinstance(extent(vector), Dim) or count(vector) > _SHORT * width:
+        return False
+    return vector is order[-1] and len(order) > 1 and order[:-1] == plan.rows and extent(vector) == plan.terms

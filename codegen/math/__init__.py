@@ -1,0 +1,1 @@
+"""Values in registers, and functions of them, as instructions on vectors."""

@@ -1,0 +1,1 @@
+"""LLVM IR as text, compiled to objects: the only room that knows llvmlite."""

@@ -1,0 +1,69 @@
+"""Which function writes the code of a kernel: each stands in the file of the kernel's name, and says so by `writes`."""
+
+from __future__ import annotations
+
+import functools
+import pkgutil
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+from gluonjit.codegen.text.llvm import Module
+from gluonjit.ir.annotations import KERNEL
+from gluonjit.ir.aside import imported
+from gluonjit.ir.graph import Op
+from gluonjit.ir.kernels import Plan
+from gluonjit.ir.machine import Machine
+
+Lower = Callable[[str, Op, Module], None]
+"""`lower(name, op, module)` appends the op's kernel to the module. Its table: the op's operands, then its results, then
+`.scratch` bytes for the thread; with a `.workspace`, this and the team follow."""
+SameSums = Callable[[Op, Machine, int], bool]
+"""`same_sums(op, target, least)`: whether each row of the result has the same bits for every number of rows from
+`least`, so that threads may compute parts of the rows."""
+
+
+class Code(NamedTuple):
+    lower: Lower
+    same_sums: SameSums
+
+
+_CODE: dict[type[Plan], Code] = {}
+_L = TypeVar("_L", bound=Lower)
+
+
+def never(op: Op, target: Machine, least: int) -> bool:
+    return False
+
+
+def always(op: Op, target: Machine, least: int) -> bool:
+    return True
+
+
+def writes(*plans: type[Plan], same_sums: SameSums = never) -> Callable[[_L], _L]:
+    """Declares a function to write the kernels of these plans."""
+
+    def declare(lower: _L) -> _L:
+        for plan in plans:
+            _CODE[plan] = Code(lower, same_sums)
+        return lower
+
+    return declare
+
+
+def code_of(op: Op) -> Code | None:
+    """That of the op's kernel, if there is one."""
+    plan = KERNEL.of(op)
+    if plan is None:
+        return None
+    if type(plan) not in _CODE and plan.kernel in _modules():
+        imported(f"{_PACKAGE}.{plan.kernel}")
+    return _CODE.get(type(plan))
+
+
+_PACKAGE = "gluonjit.codegen.kernels"
+"""Whose modules are searched."""
+
+
+@functools.cache
+def _modules() -> frozenset[str]:
+    return frozenset(m.name for m in pkgutil.iter_modules(imported(_PACKAGE).__path__))
