@@ -16,7 +16,7 @@ import numpy as np
 
 from gluonjit.ir import opdef
 from gluonjit.ir.graph import Builder, Graph, Value, copy_ops
-from gluonjit.ir.interpreter import evaluate
+from gluonjit.ir.interpreter import Interpreter, evaluate
 from gluonjit.ir.types import BOOL, F64, I64, TensorType, type_of
 from gluonjit.passes import run_passes
 from support.draw import DOMAINS, DRAWERS, Unfit, draw
@@ -89,7 +89,7 @@ class _Maker:
         """The results, if they are finite and of moderate size; else Unfit."""
         definition = opdef.lookup(name)
         values = self.b.emit(name, operands, attrs or {}, regions)
-        given = {**self.b._ops[-1].attrs, **({"regions": tuple(regions)} if regions else {})}
+        given = {**self.b._ops[-1].attrs, **({"regions": tuple(map(Interpreter, regions))} if regions else {})}
         if len(set(operands)) > 1 or name not in COMPARISONS:
             self._refuse_jumps(name, [self.arrays[v] for v in operands])
         with np.errstate(all="ignore"):
