@@ -36,10 +36,11 @@ def _make_old() -> None:
     Old objects are looked at when many more have become old, which this puts off. So it is done `_MOST` times in a
     process: one that makes and drops nets in a loop must not keep them all."""
     global _made_old
-    if _made_old < _MOST and not gc.get_freeze_count():  # what the program itself has frozen stays so
+    if _made_old < _MOST:
         _made_old += 1
-        gc.freeze()
-        gc.unfreeze()
+        if not gc.get_freeze_count():  # what the program itself has frozen stays so, and takes a while to count
+            gc.freeze()
+            gc.unfreeze()
 
 
 def _after_fork_in_child() -> None:
@@ -52,6 +53,6 @@ def _after_fork_in_child() -> None:
 _collecting = forks.held(in_child=_after_fork_in_child)
 _MOST = 8
 _made_old = 0
-"""How often `_make_old` has done so."""
+"""How often `_make_old` has done so, or would have."""
 _without = 0
 """The number of threads in `without_collector` that found it enabled; it is enabled again after the last one."""

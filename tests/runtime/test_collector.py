@@ -62,6 +62,16 @@ def test_what_the_program_has_frozen_stays_frozen():
     assert is_old(kept)
 
 
+def test_what_is_frozen_is_counted_a_few_times(monkeypatch):
+    """It takes 12 ms per million objects."""
+    counted = []
+    monkeypatch.setattr(collector.gc, "get_freeze_count", lambda: counted.append(1) or 1)
+    for _ in range(collector._MOST + 3):
+        with without_collector():
+            pass
+    assert len(counted) == collector._MOST
+
+
 def test_a_program_that_compiles_again_and_again_gets_rid_of_its_cycles():
     for _ in range(collector._MOST):
         with without_collector():
