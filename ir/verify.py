@@ -29,8 +29,10 @@ class VerifyError(IRError):
     """A graph is invalid: the pass or program that built it made a mistake."""
 
 
-def verify(graph: Graph) -> None:
-    """Raises VerifyError, which shows the op's text, when `graph` is not valid."""
+def verify(graph: Graph, earlier: Graph | None = None) -> None:
+    """Raises VerifyError, which shows the op's text, when `graph` is not valid. `earlier`: a graph that is, of which
+    ops may have stayed; their types need not be inferred again."""
+    typed = set(map(id, earlier.ops)) if earlier is not None else ()
     if graph.level not in LEVELS:
         _fail(graph, None, f"unknown level {graph.level!r}{opdef.did_you_mean(graph.level, LEVELS)}")
     level = LEVELS.index(graph.level)
@@ -55,7 +57,8 @@ def verify(graph: Graph) -> None:
                 _verify_annotation(graph, op, name, level)
         for region in op.regions:
             _verify_region(graph, op, region, level)
-        _verify_types(graph, op, definition)
+        if id(op) not in typed:
+            _verify_types(graph, op, definition)
         if level >= _LEGAL and len(op.operands) > 1 and definition.elementwise:
             first, *others = op.operands
             if any(v.type.shape != first.type.shape for v in others):

@@ -187,7 +187,7 @@ def run_passes(
     if verify_each is None:
         verify_each = os.environ.get("GLUONJIT_VERIFY_EACH", "") == "1"
     steps = [(_check_options(find_pass(name), options, target), options) for name, options in parse_pipeline(pipeline)]
-    first = graph
+    first, verified = graph, None
     for number, (step, options) in enumerate(steps, 1):
         check()
         before = graph
@@ -198,7 +198,8 @@ def run_passes(
             graph = _run(step, before, arguments)
             seconds = time.perf_counter() - start
             if verify_each and graph is not before or number == len(steps) and graph is not first:
-                verify(graph)
+                verify(graph, verified)
+                verified = graph
         except Exception as e:
             if is_from_signal(e):
                 raise

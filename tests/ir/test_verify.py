@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 import gluonjit.operators  # noqa: F401  (declares mx.relu)
+from gluonjit.ir import opdef
 from gluonjit.ir.graph import Builder, Loc, Op, Value
 from gluonjit.ir.text import parse_graph
 from gluonjit.ir.types import tensor
@@ -72,6 +73,16 @@ def test_declared_types_are_the_inferred_ones():
         with_op(graph, 0, results=(bad,)), "a result is declared f32[3,2], but exp gives f32[2,3]", "%y: f32[3,2] = exp"
     )
     wrong(with_op(graph, 1, results=(*graph.ops[1].results, Value("w", F))), "2 result(s) declared, but add has 1")
+
+
+def test_types_of_ops_that_stay_are_inferred_once(monkeypatch):
+    graph = small()
+    copy = replace(graph.ops[1])
+    seen = []
+    infer = opdef.Primitive.infer
+    monkeypatch.setattr(opdef.Primitive, "infer", lambda *given: seen.append(given[0].name) or infer(*given))
+    verify(replace(graph, ops=(graph.ops[0], copy)), graph)
+    assert seen == [copy.name]
 
 
 def test_operands_and_attributes_that_do_not_fit():
