@@ -8,7 +8,7 @@ from gluonjit.ir.opdef import REQUIRED
 from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.language.namespace import input_names
 from gluonjit.operators.attributes import Attr
-from gluonjit.operators.custom_classes import PROPS, CustomOp, CustomOpProp, register
+from gluonjit.operators.control.custom_classes import PROPS, CustomOp, CustomOpProp, register
 from gluonjit.operators.registry import OPERATORS, get
 from gluonjit.symbol.python_operators import NDArrayOp, NumpyOp, PythonOp
 

@@ -16,7 +16,7 @@ from gluonjit.language.source import quote
 from gluonjit.ndarray import NDArray, custom_calls
 from gluonjit.ndarray.constructors import zeros
 from gluonjit.ndarray.variable import tracked
-from gluonjit.operators.custom_classes import CustomOp
+from gluonjit.operators.control.custom_classes import CustomOp
 from gluonjit.symbol.traced_gradients import with_own_gradient
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from gluonjit.base import MXNetError
 from gluonjit.image.image import MAX_PIXELS
-from gluonjit.operators.image_resize import AREA, LINEAR, NEAREST, kernel_taps
+from gluonjit.operators.vision.image_resize import AREA, LINEAR, NEAREST, kernel_taps
 
 _FINE, _STEPS = 1024, 32
 """OpenCV's fixed point: coordinates are multiples of 1/1024, and kernels are tabulated at 32 steps of a pixel."""

@@ -20,8 +20,8 @@ from gluonjit.language.modes import Scope, modes
 from gluonjit.language.running import running
 from gluonjit.ndarray.constructors import zeros
 from gluonjit.ndarray.ndarray import NDArray
-from gluonjit.operators.custom import KEPT, OP_TYPE, TO, TRAINING, blamed, custom, properties
-from gluonjit.operators.custom_classes import CustomOp, CustomOpProp, arranged, divided
+from gluonjit.operators.control.custom import KEPT, OP_TYPE, TO, TRAINING, blamed, custom, properties
+from gluonjit.operators.control.custom_classes import CustomOp, CustomOpProp, arranged, divided
 from gluonjit.operators.registry import OPERATORS
 
 __all__ = ["Custom"]

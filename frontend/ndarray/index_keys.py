@@ -21,7 +21,7 @@ import numpy as np
 from gluonjit.base import MXNetError, integer_types
 from gluonjit.ir.primitives.elementwise import saturating
 from gluonjit.language.array import Array
-from gluonjit.operators.slicing import taken
+from gluonjit.operators.movement.slicing import taken
 
 Shape = tuple[int, ...]
 

@@ -31,8 +31,8 @@ from gluonjit.language.source import refusal
 from gluonjit.ndarray import index_keys
 from gluonjit.ndarray.variable import Variable
 from gluonjit.operators import support
+from gluonjit.operators.movement.shape import decode_shape
 from gluonjit.operators.registry import OperatorError
-from gluonjit.operators.shape import decode_shape
 from gluonjit.runtime import drawing, forks
 from gluonjit.runtime.eager import Eager, quiet
 from gluonjit.runtime.storage import Storage

@@ -12,9 +12,9 @@ from gluonjit.ir.dims import Dim, is_at_most
 from gluonjit.ir.graph import Op
 from gluonjit.onnx.onnx_writer import Unsupported, Writer, lowering
 from gluonjit.onnx.primitives import clipped, conv, padding_is_too_large, transposed
-from gluonjit.operators.convolution import Geometry, _adjusted
-from gluonjit.operators.pooling import _spatial_axes, _Windows
-from gluonjit.operators.rnn import _Sizes
+from gluonjit.operators.layers.convolution import Geometry, _adjusted
+from gluonjit.operators.layers.pooling import _spatial_axes, _Windows
+from gluonjit.operators.layers.rnn import _Sizes
 
 
 def _axis(axis: int, op: Op) -> int:

@@ -16,7 +16,7 @@ from typing import Any
 from gluonjit.ir.graph import Builder, Loc, Value
 from gluonjit.ir.types import TensorType
 from gluonjit.operators.attributes import counted, shape
-from gluonjit.operators.loops_and_branches import ControlFlow
+from gluonjit.operators.control.loops_and_branches import ControlFlow
 
 Attrs = Mapping[str, Any]
 

@@ -1,7 +1,7 @@
 """MXNet's optimizers: their settings, what they keep for each weight, and which rule they apply.
 
-The formulas are in `operators/update_rules.py`. What depends on the number of the step is computed here, and passed to
-the rule as a number.
+The formulas are in `operators/optimizers/update_rules.py`. What depends on the number of the step is computed here, and
+passed to the rule as a number.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy as np
 
 from gluonjit import ndarray
 from gluonjit.ndarray import NDArray
-from gluonjit.operators import update_rules
-from gluonjit.operators.update_rules import Rule, bias, rest
+from gluonjit.operators.optimizers import update_rules
+from gluonjit.operators.optimizers.update_rules import Rule, bias, rest
 from gluonjit.optimizer.optimizer import Optimizer, register
 from gluonjit.optimizer.step import Update
 

@@ -20,9 +20,9 @@ from gluonjit.ir.types import BF16, F16, F32, IRError, TensorType, dtype_of, typ
 from gluonjit.language.source import quote, user_loc
 from gluonjit.ndarray import NDArray
 from gluonjit.ndarray.sparse_arrays import RowSparseNDArray
-from gluonjit.operators import update_rules
+from gluonjit.operators.optimizers import update_rules
+from gluonjit.operators.optimizers.update_rules import Rule
 from gluonjit.operators.registry import OperatorError
-from gluonjit.operators.update_rules import Rule
 from gluonjit.runtime.eager import Eager, quiet
 
 MAX_STEPS = 16

@@ -15,8 +15,8 @@ from gluonjit.base import dtype_name, integer_types
 from gluonjit.context import Context
 from gluonjit.language.running import current_trace
 from gluonjit.operators import registry
-from gluonjit.operators.custom import custom
-from gluonjit.operators.custom_classes import arranged, divided
+from gluonjit.operators.control.custom import custom
+from gluonjit.operators.control.custom_classes import arranged, divided
 from gluonjit.symbol.compose import make_node
 from gluonjit.symbol.symbol import Symbol, invoke
 

@@ -10,7 +10,7 @@ from gluonjit.base import MXNetError
 from gluonjit.files.type_flags import TYPE_FLAGS
 from gluonjit.ir import types
 from gluonjit.ir.types import F16, F32, I8, DType, IRError, TensorType
-from gluonjit.operators.mkldnn import FusedNode
+from gluonjit.operators.low_precision.mkldnn import FusedNode
 from gluonjit.operators.support import Shapes, to_one_dtype
 from gluonjit.symbol.graph import Entry, Node, post_order
 from gluonjit.symbol.shapes import PROBES

@@ -24,7 +24,7 @@ from gluonjit.files import array_names, json_file
 from gluonjit.files.array_names import shown
 from gluonjit.files.json_file import brief
 from gluonjit.operators import registry
-from gluonjit.operators.loops_and_branches import ControlFlow
+from gluonjit.operators.control.loops_and_branches import ControlFlow
 from gluonjit.symbol import json_upgrade
 from gluonjit.symbol.graph import Entry, Node, post_order
 from gluonjit.symbol.json_upgrade import Record

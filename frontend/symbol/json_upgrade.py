@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gluonjit.base import MXNetError
-from gluonjit.operators.loops_and_branches import ControlFlow
+from gluonjit.operators.control.loops_and_branches import ControlFlow
 from gluonjit.operators.registry import Operator
 from gluonjit.symbol.compose import initialize_variables
 from gluonjit.symbol.graph import HIDDEN_KEYS, Node

@@ -16,7 +16,7 @@ from gluonjit.ir.graph import Builder, Graph, Value
 from gluonjit.ir.opdef import RNG_KEY
 from gluonjit.ir.types import I64, IRError, TensorType
 from gluonjit.language.source import quote
-from gluonjit.operators.loops_and_branches import ControlFlow
+from gluonjit.operators.control.loops_and_branches import ControlFlow
 from gluonjit.operators.registry import OperatorError, UndecidedOperator
 from gluonjit.symbol.graph import DETACHED, Entry, Node
 from gluonjit.symbol.shapes import closed, is_complete, is_open, solve_shapes

@@ -13,7 +13,7 @@ from itertools import count
 from typing import Any
 
 from gluonjit.language.source import stacklevel
-from gluonjit.operators.custom_classes import PROPS, CustomOp, CustomOpProp
+from gluonjit.operators.control.custom_classes import PROPS, CustomOp, CustomOpProp
 from gluonjit.symbol.chosen_operators import Custom
 from gluonjit.symbol.symbol import Symbol
 

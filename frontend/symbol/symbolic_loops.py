@@ -1,7 +1,7 @@
 """`foreach`, `while_loop` and `cond` on symbols, traced and untyped.
 
 The user's functions run once, on variables; what they compute becomes a graph inside a node
-(`operators.loops_and_branches`), compiled as a loop or branch.
+(`operators.control.loops_and_branches`), compiled as a loop or branch.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import gluonjit as mx
 from gluonjit.base import CheckpointError, MXNetError
 from gluonjit.ir.types import F32, TensorType, type_of
 from gluonjit.operators import registry
-from gluonjit.operators.loops_and_branches import ControlFlow
+from gluonjit.operators.control.loops_and_branches import ControlFlow
 from gluonjit.passes import run_passes
 from gluonjit.symbol.graph import post_order
 from gluonjit.symbol.lower import lower

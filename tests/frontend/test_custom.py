@@ -251,7 +251,7 @@ def test_a_graph_runs_without_the_front_end_that_made_it():
         except IRError as e:
             print(e)
 
-        from gluonjit.operators.custom_classes import CustomOp, CustomOpProp, register
+        from gluonjit.operators.control.custom_classes import CustomOp, CustomOpProp, register
 
         class Twice(CustomOp):
             def forward(self, is_train, req, in_data, out_data, aux):

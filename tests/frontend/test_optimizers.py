@@ -13,7 +13,7 @@ from gluonjit.base import CheckpointError, MXNetError
 from gluonjit.files import state_files
 from gluonjit.ir.annotations import KERNEL
 from gluonjit.ir.kernels.element_plans import Copy
-from gluonjit.operators import update_rules
+from gluonjit.operators.optimizers import update_rules
 from gluonjit.optimizer import step as steps
 from support import optimizer_cases
 

@@ -20,7 +20,7 @@ from gluonjit.ir.sizes import with_sizes, with_some_sizes
 from gluonjit.ir.structure import graph_key
 from gluonjit.ir.types import IRError, TensorType, tensor, type_of
 from gluonjit.operators import registry
-from gluonjit.operators.slicing import window
+from gluonjit.operators.movement.slicing import window
 from gluonjit.passes import run_passes
 from gluonjit.runtime.build import expands_alike
 from support.compare import assert_close

@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from gluonjit.operators import random_draws, registry
+from gluonjit.operators import registry
+from gluonjit.operators.sampling import random_draws
 from gluonjit.runtime import eager
 from gluonjit.runtime.eager import Eager, quiet
 

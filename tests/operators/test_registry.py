@@ -8,7 +8,7 @@ from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.types import IRError, dtype_of, type_of
 from gluonjit.operators import registry
 from gluonjit.operators.attributes import boolean, bounds, dtype, integer, number, optional, shape
-from gluonjit.operators.loops_and_branches import ControlFlow
+from gluonjit.operators.control.loops_and_branches import ControlFlow
 from gluonjit.operators.registry import OPERATORS, OperatorError
 from support.compare import difference, tolerance
 

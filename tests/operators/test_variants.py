@@ -5,7 +5,7 @@ import pytest
 
 from gluonjit.language import mxnet_names
 from gluonjit.operators import registry
-from gluonjit.operators.loops_and_branches import ControlFlow
+from gluonjit.operators.control.loops_and_branches import ControlFlow
 from gluonjit.operators.registry import OPERATORS
 from support.compare import difference
 

@@ -1,0 +1,1 @@
+"""Loops, branches, and operators that users write in Python."""

@@ -1,0 +1,1 @@
+"""What layers of networks are made of, and their losses."""

@@ -1,0 +1,1 @@
+"""Integers in place of floats."""

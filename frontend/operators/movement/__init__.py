@@ -1,0 +1,1 @@
+"""What makes, moves, joins and looks up elements."""

@@ -1,0 +1,1 @@
+"""Sums and maxima along axes, order, counts."""

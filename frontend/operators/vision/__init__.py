@@ -1,0 +1,1 @@
+"""Boxes, regions of interest, warps and images."""
