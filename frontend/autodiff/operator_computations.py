@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,6 +12,7 @@ from gluonjit.autodiff.backward import Backward
 from gluonjit.autodiff.computation import Computation
 from gluonjit.autodiff.tiering import Codes, tiered
 from gluonjit.codes.store import Store
+from gluonjit.ir.dims import Undecided
 from gluonjit.ir.graph import Builder, Graph
 from gluonjit.ir.opdef import attr_key
 from gluonjit.ir.types import TensorType, type_of
@@ -98,14 +98,42 @@ class OperatorComputation(Computation):
         found = super()._made(halves, wrt, heads, additions)
         if additions or self._key is None:
             return found
-        key = self._key, tuple(wrt), tuple(heads)
+        form = _form(found)
+        key = self._key, tuple(wrt), tuple(heads), form
         codes = _codes.find(key)
         if codes is None:
-            codes = Codes(self._gradient_of(tuple(wrt), tuple(heads)))
+            codes = Codes(self._gradient_of(tuple(wrt), tuple(heads), form))
             _codes.keep(key, codes)
-        compile = functools.partial(tiered, codes=codes, types=self._types)
-        return replace(found, computation=Computation(found.computation.graph, compile))
+        return replace(found, computation=_Gradient(found.computation.graph, codes, self._types))
 
-    def _gradient_of(self, wrt: tuple[int, ...], heads: tuple[int, ...]) -> Callable[[Sequence[TensorType]], Graph]:
+    def _gradient_of(
+        self, wrt: tuple[int, ...], heads: tuple[int, ...], form: Hashable
+    ) -> Callable[[Sequence[TensorType]], Graph]:
         make = self._make
-        return lambda types: without_rules(make(types).backward(wrt, heads).computation.graph)
+
+        def graph_of(types: Sequence[TensorType]) -> Graph:
+            found = make(types).backward(wrt, heads)
+            if _form(found) != form:
+                raise Undecided("its gradient needs other values")
+            return without_rules(found.computation.graph)
+
+        return graph_of
+
+
+class _Gradient(Computation):
+    """A gradient by operands of these types. Its calls share `codes` with those for other sizes; gradients of itself,
+    whose graphs are others, do not."""
+
+    def __init__(self, graph: Graph, codes: Codes, types: Sequence[TensorType]) -> None:
+        super().__init__(graph, tiered)
+        self._codes, self._types = codes, types
+
+    def compile(self) -> None:
+        if self._run is None:
+            self._run = tiered(without_rules(self.graph), self._codes, self._types)
+
+
+def _form(found: Backward) -> Hashable:
+    """What the arguments and results of a gradient are. The sizes of operands may have a part in it: by simplification,
+    the maximum of one element does not need this element."""
+    return found.values, found.cotangents, found.presences, found.results, found.states

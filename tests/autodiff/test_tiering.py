@@ -111,6 +111,20 @@ def test_gradients_of_several_sizes_share_code(calls, monkeypatch):
     assert names.count("softmax") == names.count("softmax_backward") == 2
 
 
+def test_gradients_of_gradients_have_code_of_their_own(calls, monkeypatch):
+    def run():
+        x = nd.array(IMAGES[0, 0])
+        x.attach_grad()
+        with autograd.record():
+            g = autograd.grad(nd.tanh(x) * 2, x, create_graph=True)[0]
+            y = (g * g).sum()
+        y.backward()
+        return [a.asnumpy() for a in (g, x.grad)]
+
+    for a, b in zip(run(), by_numpy(monkeypatch, run)):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+
+
 def test_results_and_gradients(calls, monkeypatch):
     def run():
         x, w = nd.array(IMAGES), nd.array(WEIGHT)
