@@ -123,7 +123,9 @@ class NativeFunction:
 
     def run(self, table: np.ndarray) -> None:
         """`call` with a table that has all pointers to inputs and results."""
-        nthreads = threads.start(self.layout.threads) if self.layout.threads > 1 else 1
+        nthreads = self.layout.threads
+        if nthreads > 1:
+            nthreads = min(nthreads, threads.usable) or threads.start(nthreads)
         arena = self.take_arena(nthreads)
         self.fill(table, arena)
         try:

@@ -46,6 +46,8 @@ block[:] = 0
 _wanted: int | None = None
 _workers: list[int] = []
 """The workers' pthread_t."""
+usable = 0
+"""How many threads a call can use, its own included; 0 until `start` has found out."""
 _closed = False
 """Whether the interpreter is exiting, so that no more workers may start."""
 
@@ -86,12 +88,15 @@ def _from_environment() -> int | None:
 
 def start(nthreads: int) -> int:
     """Starts workers for a call on `nthreads` threads if need be; returns how many threads the call can use."""
-    nthreads = min(nthreads, get_num_threads())
-    if nthreads > 1 and len(_workers) + 1 < get_num_threads():
-        with _lock:
-            if not _workers and not _closed:
-                _start(get_num_threads() - 1)
-    return min(nthreads, len(_workers) + 1)
+    global usable
+    if nthreads == 1:
+        return 1
+    with _lock:
+        if not _workers and not _closed and get_num_threads() > 1:
+            _start(get_num_threads() - 1)
+        if _workers or get_num_threads() == 1:  # else they could not start, and may at the next call
+            usable = len(_workers) + 1
+        return min(nthreads, len(_workers) + 1)
 
 
 def is_short(cost: int) -> bool:
@@ -179,6 +184,8 @@ def _signals_blocked() -> Iterator[None]:
 
 def _stop(timeout: float) -> bool:
     """Ends the workers, unless a call keeps them busy for more than `timeout` seconds. Returns whether they ended."""
+    global usable
+    usable = 0
     if not _workers:
         return True
     entry, team = native.entry(), block.ctypes.data
@@ -212,6 +219,8 @@ def _before_fork() -> None:
 
 
 def _after_fork_in_child() -> None:
+    global usable
+    usable = 0
     if block.view(np.int64)[Block.BARRIER // 8]:  # workers, and calls that hold the mutex, exist in the parent alone
         _workers.clear()
         _reset()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -72,7 +73,7 @@ class Backward:
     calls_python: bool
     """Whether code that users wrote in Python has a part in it."""
 
-    @property
+    @cached_property
     def has_rows(self) -> bool:
         """Whether some gradients are given as rows."""
         return any(result.additions for result in self.results)

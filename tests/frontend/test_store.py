@@ -7,6 +7,8 @@ import threading
 from pathlib import Path
 from types import FrameType
 
+import pytest
+
 import gluonjit as mx
 from gluonjit import ir, runtime
 from gluonjit.codes.compile_log import DROPPED, FIRST, CompileLog, Signature
@@ -122,15 +124,19 @@ def _files_entered(call, until):
     return entered
 
 
-def test_the_road_of_a_call_goes_through_no_file_twice():
+@pytest.mark.parametrize("units", [4, 512])  # on one thread, and on two
+def test_the_road_of_a_call_goes_through_no_file_twice(units):
     """From the arguments to native code, in a mode that the native entry leaves to Python."""
+    mx.set_num_threads(2)
     net = nn.HybridSequential()
-    net.add(nn.Dense(4, in_units=3, activation="relu"), nn.BatchNorm(in_channels=4), nn.Dense(2, in_units=4))
+    net.add(nn.Dense(units, in_units=units, activation="relu"), nn.BatchNorm(in_channels=units))
+    net.add(nn.Dense(units, in_units=units))
     net.initialize()
     net.hybridize()
-    x = mx.nd.ones((2, 3))
+    x = mx.nd.ones((units, units))
     with mx.autograd.train_mode():
         wanted = net(x).asnumpy()
         entered = _files_entered(lambda: net._jit_cached(x), until=native.entry)
         assert (net(x).asnumpy() == wanted).all()
+    mx.set_num_threads(None)
     assert entered == ["cached_call", "store", "guards", "session", "storage", "executable", "arenas", "threads"]
