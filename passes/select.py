@@ -17,8 +17,8 @@ from gluonjit.ir.graph import Builder, Graph, Op, Value, rewrite
 from gluonjit.ir.kernels import find_kernel
 from gluonjit.ir.kernels.element_plans import Loops, View
 from gluonjit.ir.kernels.op_plans import Host, Sequential
+from gluonjit.ir.kernels.sort_words import sort_memory
 from gluonjit.ir.machine import Machine
-from gluonjit.ir.sort_words import sort_memory
 from gluonjit.ir.structure import op_key
 from gluonjit.passes.hoist import fixed_ops
 from gluonjit.passes.manager import register_pass

@@ -25,7 +25,7 @@ from gluonjit.ir.annotations import KERNEL
 from gluonjit.ir.dims import Extent
 from gluonjit.ir.graph import Op
 from gluonjit.ir.kernels.op_plans import Sequential
-from gluonjit.ir.sort_words import DISTRIBUTED, candidates, is_partial, sort_memory
+from gluonjit.ir.kernels.sort_words import DISTRIBUTED, candidates, is_partial, sort_memory
 from gluonjit.ir.types import BF16, F16, F32, F64
 
 _INFINITY = {F16: 0x7C00, BF16: 0x7F80, F32: 0x7F800000, F64: 0x7FF0000000000000}

@@ -13,7 +13,7 @@ from typing import Any
 from gluonjit.codegen.kernels.sorting_network import ROWS, Network
 from gluonjit.codegen.kernels.vectors import fold, splat
 from gluonjit.codegen.text.llvm import Function, vector
-from gluonjit.ir.sort_words import BUCKETS
+from gluonjit.ir.kernels.sort_words import BUCKETS
 
 PADDING = ROWS + 1
 """Vectors behind the items that are read and written."""

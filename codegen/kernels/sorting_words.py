@@ -12,7 +12,7 @@ from gluonjit.codegen.kernels.sorting_partition import sort_in_place
 from gluonjit.codegen.kernels.vectors import counting, fold, number, splat
 from gluonjit.codegen.text.llvm import Function, vector
 from gluonjit.ir.dims import Extent
-from gluonjit.ir.sort_words import PLACE_BITS
+from gluonjit.ir.kernels.sort_words import PLACE_BITS
 
 
 class Words:

@@ -82,10 +82,11 @@ def test_other_code_is_not_taken(lowered):
 def test_code_for_any_size_takes_what_depends_on_none(lowered):
     """Packing weights is the same for all sizes."""
     compile_graph(net())
-    assert sorted(lowered) == ["loops", "matmul", "matmul", "sequential"]
+    static = sorted(lowered)
+    assert "loops" in static, "how many weights are packed depends on the width of vectors"
     lowered.clear()
     compile_graph(net(batch=dims.named("n")))
-    assert sorted(lowered) == ["matmul", "matmul", "sequential"]
+    assert sorted(lowered) == [kind for kind in static if kind != "loops"] == ["matmul", "matmul", "sequential"]
 
 
 def _alone(graph):

@@ -15,11 +15,10 @@ import numpy as np
 from gluonjit.codegen.loops.loops import keeping_rows, lower_loops, scratch
 from gluonjit.codegen.target import host, named
 from gluonjit.codegen.text import llvm
-from gluonjit.ir import sort_words
 from gluonjit.ir.annotations import KERNEL
 from gluonjit.ir.dims import Extent, at, names_of
 from gluonjit.ir.graph import Builder, Graph, Op, Value
-from gluonjit.ir.kernels import Plan
+from gluonjit.ir.kernels import Plan, sort_words
 from gluonjit.ir.kernels.element_plans import Loops
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.sizes import sized
