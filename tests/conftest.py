@@ -51,27 +51,35 @@ def leaves_no_trace():
 
 FRONT_END = {"checkpoint", "dropin", "frontend", "gluon", "module", "onnx_files", "reference", "rnn"}
 """Folders whose tests often compile the same graphs, and are not about how that is done. All others compile anew."""
-NOT_ABOUT_CODE = FRONT_END - {"gluon", "reference"}
-"""Folders whose tests judge graphs rather than the code that is generated for them. Operators and whole models are
-judged as users run them."""
+AS_USERS_RUN = {
+    "gluon/test_oracle.py",
+    "gluon/test_random_gradients.py",
+    "gluon/test_reference_models.py",
+    "gluon/test_trained_models.py",
+    "reference/test_gluon_models.py",
+    "reference/test_ref.py",
+}
+"""Files of those folders that judge models against MXNet, and random ones, in the code that users get. So do all files
+of the other folders: `codegen` each kernel, `operators` each operator."""
 
 
 @pytest.fixture(autouse=True)
 def compiled_fast(request, tmp_path_factory, leaves_no_trace):
-    """For all tests of `NOT_ABOUT_CODE`, LLVM's level of optimization that takes half the time; what it makes at the
-    usual one, the others judge. For those of `FRONT_END`, moreover, an object cache, empty at first, and passes that
-    are verified as users' are."""
-    where = request.path.relative_to(ROOT / "tests").parts[0]
+    """For tests of `FRONT_END`, an object cache, empty at first, and passes that are verified as users' are. Unless
+    they are `AS_USERS_RUN`, they judge graphs and calls: for these, LLVM's level that takes half the time."""
+    path = request.path.relative_to(ROOT / "tests")
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent
     with pytest.MonkeyPatch.context() as changes:
-        if where in NOT_ABOUT_CODE:
-            changes.setattr(compile_parts, "_LEVELS", dict.fromkeys(compile_parts._LEVELS, 0))
-        if where in FRONT_END:
+        if path.parts[0] in FRONT_END:
             changes.delenv("GLUONJIT_CACHE")
             changes.delenv("GLUONJIT_VERIFY_EACH")
-            changes.setenv("GLUONJIT_CACHE_DIR", str(folder / "compiled"))
+            as_users_run = path.as_posix() in AS_USERS_RUN
+            # The level is no part of a key in the cache.
+            changes.setenv("GLUONJIT_CACHE_DIR", str(folder / ("compiled" if as_users_run else "compiled-fast")))
+            if not as_users_run:
+                changes.setattr(compile_parts, "_LEVELS", dict.fromkeys(compile_parts._LEVELS, 0))
         yield
 
 
