@@ -19,7 +19,7 @@ from enum import IntEnum
 
 from gluonjit.codegen.text.llvm import Exit, Function, Module
 from gluonjit.codegen.threads.team import add_team
-from gluonjit.ir.machine import Machine
+from gluonjit.ir.machine import ALIGNMENT, Machine
 
 
 class Field(IntEnum):
@@ -83,8 +83,6 @@ class Array(IntEnum):
 _C_CONTIGUOUS_ALIGNED = 0x0101  # NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED
 _OWN_DATA = 0x0004  # NPY_ARRAY_OWNDATA
 _WRITEABLE = 0x0400  # NPY_ARRAY_WRITEABLE
-_LINE = 64
-"""Bytes: what results are aligned to."""
 _HUGE = 1 << 22
 """Bytes from which on NumPy, too, asks for huge pages."""
 _PAGE = 4096
@@ -121,8 +119,8 @@ def _aligned_array(module: Module) -> None:
     null with Python's error set. It takes over the reference to `descr`."""
     params = (("ptr", "rec"), ("ptr", "descr"), ("i32", "nd"), ("ptr", "dims"), ("i64", "nbytes"))
     f = module.function("aligned_array", params, "ptr", linkage="internal")
-    rounded = f.op(f"and i64 {f.add('%nbytes', _LINE - 1)}, {-_LINE}")
-    data = f.call(_word(f, Field.ALIGNED_ALLOC), "ptr", ("i64", _LINE), ("i64", rounded))
+    rounded = f.op(f"and i64 {f.add('%nbytes', ALIGNMENT - 1)}, {-ALIGNMENT}")
+    data = f.call(_word(f, Field.ALIGNED_ALLOC), "ptr", ("i64", ALIGNMENT), ("i64", rounded))
     with f.exit(hint="no.memory") as no_memory:
         f.call(_word(f, Field.DECREF), "void", ("ptr", "%descr"))
         f.call(_word(f, Field.NO_MEMORY), "ptr")

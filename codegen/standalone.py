@@ -36,12 +36,11 @@ from gluonjit.codegen.text.cpu_check import add_check
 from gluonjit.codegen.text.llvm import Exit, Function, Module
 from gluonjit.codegen.threads.team import FUTEX, MAX_THREADS, Block, Line, add_team
 from gluonjit.ir.dims import Dim, Extent, aligned
-from gluonjit.ir.machine import WORTH_A_THREAD, Machine
+from gluonjit.ir.machine import LINE, WORTH_A_THREAD, Machine
 from gluonjit.ir.types import IRError, TensorType
 
 ALIGNMENT = 256
 """Bytes, of each part of a net's memory: what different threads write lies so far apart."""
-_TO_CACHE_LINE = 64
 _SHORT = 150_000
 """Nanoseconds, as in `runtime.threads`: shorter calls do not wait for sleeping workers."""
 _YIELDS = 1000
@@ -271,7 +270,7 @@ class _Driver:
         """The arena and the team for a call with this table."""
         arena = _field(f, Net.ARENA, "ptr")
         f.store("ptr", arena, f.gep("ptr", table, layout.arena_slot), 8)
-        scratch = f.gep("i8", arena, aligned(layout.arena, _TO_CACHE_LINE))
+        scratch = f.gep("i8", arena, aligned(layout.arena, LINE))
         f.store("ptr", scratch, f.gep("ptr", table, layout.scratch_slot), 8)
         f.store("ptr", f.gep("i8", "%net", self._team), f.gep("ptr", table, layout.team_slot), 8)
 
@@ -285,7 +284,7 @@ class _Driver:
         main = self.targets[k].codes[p].interface.main
         f = self.module.function(f"needs_{k}_{p}", (("i64", "threads"), *self._sizes), "i64", linkage="internal")
         self._with_sizes(f)
-        f.ret(str(f.add(f.extent(aligned(main.arena, _TO_CACHE_LINE)), f.mul("%threads", main.scratch))))
+        f.ret(str(f.add(f.extent(aligned(main.arena, LINE)), f.mul("%threads", main.scratch))))
 
     def _program(self, k: int, p: int) -> None:
         """`@run_k_p(net, sizes …, inputs …, outputs …)`: one call; the arena is large enough."""
@@ -436,7 +435,7 @@ class _Driver:
         for code in self.targets[k].codes:
             for prepare in code.interface.prepares if code.packed is None else ():
                 layout = prepare.layout
-                arena = int(aligned(layout.arena, _TO_CACHE_LINE))
+                arena = int(aligned(layout.arena, LINE))
                 most = f.max(most, f.add(arena, f.mul(threads, layout.scratch)))
         return most
 

@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from gluonjit.ir.annotations import KERNEL
 from gluonjit.ir.dims import Extent, aligned
 from gluonjit.ir.graph import Graph, Op
-
-ALIGNMENT = 64
-"""Of a place in the arena, in bytes: a cache line, and the widest vector in use."""
+from gluonjit.ir.machine import ALIGNMENT
 
 
 def is_view(op: Op) -> bool:

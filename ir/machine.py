@@ -16,6 +16,8 @@ CACHES = (32 << 10, 512 << 10, 8 << 20)
 """Bytes of the data caches of levels 1 to 3 where nothing better is known."""
 LINE, PAGE = 64, 4096
 """Bytes of a cache line, and of a page, where nothing better is known."""
+ALIGNMENT = LINE
+"""Of memory that kernels use, in bytes: a cache line, and the widest vector in use. All code relies on it."""
 WORTH_A_THREAD = 8000
 """Nanoseconds of work that make it worth using one more thread."""
 

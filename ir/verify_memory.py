@@ -16,9 +16,10 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from gluonjit.ir.annotations import STRIDES, WORKSPACE, WORKSPACE_OFFSET
-from gluonjit.ir.buffers import ALIGNMENT, is_view, runs_kernel
+from gluonjit.ir.buffers import is_view, runs_kernel
 from gluonjit.ir.dims import HINT, LOWEST, at
 from gluonjit.ir.graph import Graph, Op, Value
+from gluonjit.ir.machine import ALIGNMENT
 from gluonjit.ir.sizes import dimensions, with_sizes
 from gluonjit.ir.types import IRError
 from gluonjit.ir.windows import (

@@ -22,10 +22,11 @@ from typing import Any
 
 from gluonjit.ir.annotations import KERNEL, SCRATCH, STRIDES, WORKSPACE, WORKSPACE_OFFSET
 from gluonjit.ir.arena import last_uses
-from gluonjit.ir.buffers import ALIGNMENT, control_workspace, runs_kernel
+from gluonjit.ir.buffers import control_workspace, runs_kernel
 from gluonjit.ir.dims import Extent, Monomial, aligned, leading, most, polynomial
 from gluonjit.ir.graph import Builder, Graph, Loc, Op, Rewriter, Value
 from gluonjit.ir.kernels.element_plans import Copy
+from gluonjit.ir.machine import ALIGNMENT
 from gluonjit.ir.windows import in_place_pairs, is_row_major, result_buffers, updates_in_place, windows
 from gluonjit.passes.manager import register_pass
 

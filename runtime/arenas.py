@@ -8,11 +8,8 @@ import mmap
 
 import numpy as np
 
+from gluonjit.ir.machine import ALIGNMENT
 from gluonjit.runtime.native import libc
-
-ALIGNMENT = 64
-"""Bytes: a cache line, and the widest vector in use."""
-
 
 _OWN_PAGES = 1 << 20
 """Buffers of at least this many bytes get a mapping of their own. NumPy requests huge pages for large arrays; their

@@ -28,7 +28,7 @@ from gluonjit.ir.annotations import TRAINING
 from gluonjit.ir.batch_rows import independent_rows
 from gluonjit.ir.dims import aligned
 from gluonjit.ir.graph import Graph, Op
-from gluonjit.ir.machine import Machine
+from gluonjit.ir.machine import ALIGNMENT, Machine
 from gluonjit.ir.sizes import dimensions, sizes_of, with_some_sizes
 from gluonjit.ir.structure import graph_key
 from gluonjit.ir.types import IRError, TensorType
@@ -38,8 +38,6 @@ from gluonjit.runtime import library_files, predict_api
 from gluonjit.runtime.compiler import artifact_of
 from gluonjit.runtime.executable import Executable
 from gluonjit.runtime.host import functions
-
-_ALIGNMENT = 64
 
 
 @dataclass
@@ -56,7 +54,7 @@ class Weights:
         key = hashlib.sha256(data).digest() + len(data).to_bytes(8, "little")
         if key not in self._places:
             self._places[key] = self.size
-            self.size = int(aligned(self.size + len(data), _ALIGNMENT))
+            self.size = int(aligned(self.size + len(data), ALIGNMENT))
             self.parts.append(data.ljust(self.size - self._places[key], b"\0"))
         return self._places[key]
 

@@ -28,9 +28,9 @@ from pathlib import Path
 import numpy as np
 
 from gluonjit.ir.dims import aligned
+from gluonjit.ir.machine import ALIGNMENT
 from gluonjit.ir.types import TensorType
 from gluonjit.runtime import cache
-from gluonjit.runtime.arenas import ALIGNMENT
 from gluonjit.runtime.storage import Piece, Storage
 
 LIMIT = 1 << 32

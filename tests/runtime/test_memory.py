@@ -5,7 +5,8 @@ import weakref
 
 import numpy as np
 
-from gluonjit.runtime.arenas import ALIGNMENT, ArenaPool, CacheFriendly
+from gluonjit.ir.machine import ALIGNMENT
+from gluonjit.runtime.arenas import ArenaPool, CacheFriendly
 
 SHAPES = [(3, 5), (), (0, 4), (1000, 999), (7,), (600, 1000)]
 
