@@ -16,8 +16,9 @@ from dataclasses import replace
 from functools import reduce
 from operator import and_, or_
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from gluonjit.codes.store import Store
 from gluonjit.ir.annotations import DETACHED, GATE, TRAINING
 from gluonjit.ir.graph import Builder, Graph, Op, Value, copy_ops, reemit
 from gluonjit.ir.opdef import NO_GRADIENT, attr_key
@@ -149,7 +150,7 @@ def _states_behind_constants(graph: Graph) -> list[Op]:
     return late if late and any(map(_is_constant, graph.ops)) else []
 
 
-_constants: dict[Any, bool] = {}
+_constants: Store[bool] = Store(4096)
 """Whether an operator's results are constant almost everywhere, by its name, attributes, and types of elements."""
 
 
@@ -163,7 +164,7 @@ def _is_constant(op: Op) -> bool:
         return False
     dtypes = tuple(v.dtype for v in op.operands)
     key = (op.name, dtypes, tuple((k, attr_key(op.attrs[k])) for k in sorted(op.attrs) if not k.startswith(".")))
-    found = _constants.get(key)
+    found = _constants.find(key)
     if found is None:
         b = Builder(op.name, "traced")
         results = reemit(b, op, [b.input(v.name, v.type) for v in op.operands])
@@ -172,7 +173,8 @@ def _is_constant(op: Op) -> bool:
         for inner in legal.ops:
             if getattr(inner.definition, "vjp", None) is not NO_GRADIENT and not active.isdisjoint(inner.operands):
                 active.update(v for v in inner.results if v.dtype is not BOOL)
-        found = _constants[key] = active.isdisjoint(legal.outputs)
+        found = active.isdisjoint(legal.outputs)
+        _constants.keep(key, found)
     return found
 
 
