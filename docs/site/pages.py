@@ -23,7 +23,8 @@ from gluonjit.operators import registry
 from gluonjit.passes import all_passes, find_pass
 from gluonjit.tools.cli import main, make_parser
 from gluonjit.tools.cli.opt import pipelines
-from gluonjit.tools.cli.reports import example_of, primitive_example, results_of, rules_of
+from gluonjit.tools.cli.passes import example_of, rules_of
+from gluonjit.tools.cli.primitives import primitive_example, results_of
 
 
 def passes() -> dict[str, str]:

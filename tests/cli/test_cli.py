@@ -1,5 +1,6 @@
 """The command line, as a user types it."""
 
+import argparse
 import io
 import os
 import shlex
@@ -57,6 +58,11 @@ def run(capsys, monkeypatch, tmp_path):
         return status, out, err
 
     return run
+
+
+def test_each_command_is_the_file_of_its_name():
+    (commands,) = (a.choices for a in make_parser()._actions if isinstance(a, argparse._SubParsersAction))
+    assert [name for name in commands if find_spec(f"gluonjit.tools.cli.{name}") is None] == []
 
 
 def test_constants_fold(run):

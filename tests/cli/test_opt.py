@@ -8,7 +8,7 @@ from gluonjit.ir.opdef import REGISTRY, Primitive
 from gluonjit.ir.text import parse_graph
 from gluonjit.ir.verify import verify
 from gluonjit.tools.cli import main
-from gluonjit.tools.cli.reports import primitive_example, results_of
+from gluonjit.tools.cli.primitives import primitive_example, results_of
 
 TWO = """\
 graph @g(%x: f32[3]) { %y = neg(%x) %z = neg(%y) %w = mul(%z, %z) return %w }

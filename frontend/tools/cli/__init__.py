@@ -132,22 +132,26 @@ def make_parser() -> argparse.ArgumentParser:
     from gluonjit._version import version
     from gluonjit.tools.cli import (
         bench,
+        build,
         cache,
         check,
         compile,
         convert,
         coverage,
-        deploy,
+        doctor,
         dump,
-        execute,
-        html_report,
+        exec,
         inspect,
+        ops,
         opt,
+        passes,
+        primitives,
         profile,
-        reports,
+        report,
         run,
         score,
         serve,
+        trace,
     )
 
     parser = _Parser(
@@ -158,23 +162,27 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"gluonjit {version}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for module in (
+        trace,
         dump,
         opt,
         run,
         compile,
-        deploy,
+        build,
         serve,
         score,
         bench,
         profile,
-        html_report,
+        report,
         check,
         inspect,
         convert,
-        execute,
+        exec,
         coverage,
         cache,
-        reports,
+        ops,
+        passes,
+        primitives,
+        doctor,
     ):
         module.add_commands(commands)
     return parser

@@ -27,46 +27,45 @@ _LANGUAGE = {"layers": "plain", "explain": "plain", "llvm": "llvm", "asm": "gas"
 
 
 def add_commands(commands: Any) -> None:
-    for name, stage, help_ in (
-        ("trace", "trace", "print the graph that a model is traced to"),
-        ("dump", "layers", "print a model's graph at any stage of the compiler"),
-    ):
-        p = commands.add_parser(
-            name,
-            help=help_,
-            description=f"{help_[0].upper()}{help_[1:]}.",
-            epilog=f"example:\n  gluonjit {name} examples/lenet.py:net --input 16x1x28x28 --stage optimized\n"
-            f"  gluonjit {name} examples/lenet.py:net --input 16x1x28x28 --stage backward",
-        )
-        add_model(p, "|FILE.ir|-", "; the text of a compiler's graph, `-` for standard input")
-        p.add_argument(
-            "--stage",
-            choices=STAGES,
-            default=stage,
-            help="what to print (default: %(default)s); layers: a line for each, with its kernels, FLOPs and bytes; "
-            "joint: with its gradient by the parameters; forward, backward: the halves of that",
-        )
-        p.add_argument(
-            "--layer",
-            metavar="PATTERN",
-            help="only ops of layers whose path fits, such as '*/conv1' or 'net/stage3/*'; "
-            "what these read becomes the graph's inputs",
-        )
-        add_output(p)
-        p.add_argument(
-            "--remat",
-            choices=("elementwise", "all"),
-            default="elementwise",
-            help="what the backward half computes again, as in hybridize(remat=...) (default: %(default)s)",
-        )
-        p.add_argument("--train", action="store_true", help="in training mode")
-        p.add_argument("--no-winograd", action="store_true", help="as with hybridize(winograd=False)")
-        p.add_argument(
-            "--explain", action="store_true", help="list the kernels, their estimates, and why they were chosen"
-        )
-        p.add_argument("--locs", action="store_true", help="show where in the program each op comes from")
-        add_options(p)
-        p.set_defaults(run=_run)
+    add_command(commands, "dump", "layers", "print a model's graph at any stage of the compiler")
+
+
+def add_command(commands: Any, name: str, stage: str, help_: str) -> None:
+    """A command that prints a graph, at this stage unless asked for another."""
+    p = commands.add_parser(
+        name,
+        help=help_,
+        description=f"{help_[0].upper()}{help_[1:]}.",
+        epilog=f"example:\n  gluonjit {name} examples/lenet.py:net --input 16x1x28x28 --stage optimized\n"
+        f"  gluonjit {name} examples/lenet.py:net --input 16x1x28x28 --stage backward",
+    )
+    add_model(p, "|FILE.ir|-", "; the text of a compiler's graph, `-` for standard input")
+    p.add_argument(
+        "--stage",
+        choices=STAGES,
+        default=stage,
+        help="what to print (default: %(default)s); layers: a line for each, with its kernels, FLOPs and bytes; "
+        "joint: with its gradient by the parameters; forward, backward: the halves of that",
+    )
+    p.add_argument(
+        "--layer",
+        metavar="PATTERN",
+        help="only ops of layers whose path fits, such as '*/conv1' or 'net/stage3/*'; "
+        "what these read becomes the graph's inputs",
+    )
+    add_output(p)
+    p.add_argument(
+        "--remat",
+        choices=("elementwise", "all"),
+        default="elementwise",
+        help="what the backward half computes again, as in hybridize(remat=...) (default: %(default)s)",
+    )
+    p.add_argument("--train", action="store_true", help="in training mode")
+    p.add_argument("--no-winograd", action="store_true", help="as with hybridize(winograd=False)")
+    p.add_argument("--explain", action="store_true", help="list the kernels, their estimates, and why they were chosen")
+    p.add_argument("--locs", action="store_true", help="show where in the program each op comes from")
+    add_options(p)
+    p.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> None:
