@@ -9,12 +9,13 @@ import numpy as np
 
 from gluonjit import ndarray
 from gluonjit.autodiff.computation import Computation, Forward, evaluated
+from gluonjit.autodiff.recorded_calls import values_before
 from gluonjit.autodiff.tape import Saved
 from gluonjit.autodiff.walk import write
 from gluonjit.base import MXNetError
 from gluonjit.context import Context, placed
 from gluonjit.execution import on_parts
-from gluonjit.execution.session import Inputs, Monitor, Session, overwrite
+from gluonjit.execution.session import Inputs, Monitor, overwrite
 from gluonjit.execution.symbol_codes import Code, SymbolCodes
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.opdef import did_you_mean
@@ -154,7 +155,7 @@ class Executor:
             outputs = self._last.outputs
         else:
             if self._wrt():
-                self._unrecorded = training, inputs, self._watched(session, inputs)
+                self._unrecorded = training, inputs, values_before(session, inputs)
             outputs = session.run(inputs, self._monitor)
         for (node, _), own, new in zip(self._symbol._heads, self.outputs, outputs):
             if node.op is not None:
@@ -191,16 +192,8 @@ class Executor:
             with kept_operators(session.graph, inputs.arrays) as kept:
                 outputs, _ = forward.run([value.array for value in watched])
             return _Recorded(forward, wrt, heads, watched, outputs, kept)
-        watched = self._watched(session, inputs)
+        watched = values_before(session, inputs)
         return _Recorded(forward, wrt, heads, watched, *session.run_forward(forward, inputs, self._monitor))
-
-    @staticmethod
-    def _watched(session: Session, inputs: Inputs) -> list[Saved]:
-        """The values of all inputs. Those that the call writes to are copied: the gradient reads what was there."""
-        watched = [Saved.of(x) for x in (*inputs.arrays, *inputs.elements[len(inputs.arrays) :])]
-        for k in session.written:
-            watched[k] = watched[k].copied()
-        return watched
 
     def _stand_ins(self) -> list[np.ndarray]:
         return [x._stand_in for x in (*self.arg_arrays, *self.aux_arrays)]
