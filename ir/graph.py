@@ -13,14 +13,16 @@ from functools import cached_property
 from itertools import zip_longest
 from types import MappingProxyType
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
 from gluonjit.ir import opdef
 from gluonjit.ir.dims import Dim, Extent, Undecided, names_of
+from gluonjit.ir.formulas import Formula
 from gluonjit.ir.interpreter import Interpreter, checked
 from gluonjit.ir.signals import is_from_signal
-from gluonjit.ir.types import IRError, TensorType, dtype, type_of
+from gluonjit.ir.types import BOOL, DType, IRError, TensorType, dtype, type_of
 
 LEVELS = ("traced", "expanded", "legal", "fused", "planned")
 """What a graph may hold, in pipeline order; the verifier enforces it (`ir/verify.py`)."""
@@ -40,15 +42,19 @@ class Loc:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Value:
+class Value(Formula):
     """An SSA value: graph input or op result. `name` is a hint for the printer; identity is the object.
 
-    `offset` is its byte offset in the arena, given by `plan-memory`; None for what lives elsewhere.
+    `offset` is its byte offset in the arena, given by `plan-memory`; None for what lives elsewhere. `builder` gives
+    the one that made it, while it lives: to it go the operators of formulas (`ir/formulas.py`).
     """
 
     name: str
     type: TensorType
     offset: Extent | None = None
+    builder: Callable[[], Builder | None] | None = field(default=None, repr=False)
+
+    __array_ufunc__ = None  # NumPy's arrays leave `array * value` to the value, which refuses it
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -65,6 +71,31 @@ class Value:
     @property
     def size(self) -> int:
         return self.type.size
+
+    def _emit(self, name: str, *operands: Any) -> Value:
+        builder = self.builder and self.builder()
+        if builder is None:
+            raise IRError(f"%{self.name} is no value of a graph that is being built: operators cannot add to it")
+        dtype = self.type.dtype
+        if name == "div" and not dtype.is_float:
+            raise IRError(f"{dtype} / {dtype}: in plain calls NumPy divides integers as floats; write b.div")
+        values = [x if isinstance(x, Value) else builder.constant(_number(x, dtype), dtype) for x in operands]
+        return builder.emit(name, values)[0]
+
+    def __bool__(self) -> bool:
+        raise IRError(f"whether a {self.type} is true is known only when the graph runs: use b.select, & or |")
+
+    def _in_place(self, other: Any) -> Value:
+        raise IRError("in plain calls, x += y writes into the array that x is; write x = x + y")
+
+    __iadd__ = __isub__ = __imul__ = __itruediv__ = __iand__ = __ior__ = __ixor__ = _in_place
+
+
+def _number(x: Any, dtype: DType) -> Any:
+    """`x`, a number in a formula beside a value of this type; IRError for what NumPy would promote."""
+    if type(x) is float and dtype.is_float or isinstance(x, (int, Dim)) and type(x) is not bool and dtype is not BOOL:
+        return x
+    raise IRError(f"{x!r} beside {dtype} in a formula is promoted in plain calls; write b.constant(x, dtype)")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -254,13 +285,14 @@ class Builder(Emitter):
         """The random stream that the next `random_bits` takes."""
         self.key: Value | None = None
         """The value (seed, counter) of type i64[2] behind `random_bits`; made on first use, as a graph input."""
+        self._self = ref(self)
         self._inputs: list[Value] = []
         self._ops: list[Op] = []
         self._producers: dict[Value, Op] = {}
         self._updates: dict[Value, Value] = {}
 
     def input(self, name: str, type: TensorType) -> Value:
-        value = Value(name, type)
+        value = Value(name, type, None, self._self)
         self._inputs.append(value)
         return value
 
@@ -313,6 +345,7 @@ class Builder(Emitter):
         self._ops.append(op)
         for r in op.results:
             self._producers[r] = op
+            _set(r, "builder", self._self)
 
     def producer(self, value: Value) -> Op | None:
         """The op that made `value`; None for an input. What a rewrite rule looks through its operands with."""
@@ -363,6 +396,7 @@ class Builder(Emitter):
 
 
 _I64 = dtype("i64")
+_set = object.__setattr__  # a value gets its builder when it becomes a part of it, and keeps it
 
 
 class Rewriter:

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from gluonjit.ir import opdef
+from gluonjit.ir.formulas import Formula
 from gluonjit.ir.graph import Emitter
-from gluonjit.ir.types import IRError, dtype, type_of
+from gluonjit.ir.types import BF16, IRError, dtype, type_of
 from gluonjit.runtime import drawing
 
 quiet = functools.partial(np.errstate, all="ignore")
@@ -50,6 +51,10 @@ class Eager(Emitter):
 
         self.__dict__[name] = call
         return call
+
+    def operands(self, arrays: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        """Arrays from outside, with operators for formulas."""
+        return arrays
 
     def emit(self, name: str, operands: Sequence[Any], attrs: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
         out = getattr(self, name)(*operands, **(attrs or {}))
@@ -100,6 +105,59 @@ class _Piece(Eager):
 
     def elementwise(self, compute: Callable[[Any, tuple[int, ...]], Any], shape: tuple[int, ...]) -> Any:
         return compute(self, shape)
+
+
+class Exact(Eager):
+    """Computes on arrays whose operators are primitives, where NumPy's mean something else: see `needs_exact`."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        compute = super().__getattr__(name)
+
+        def call(*operands: Any, **attrs: Any) -> Any:
+            out = compute(*map(_plain, operands), **attrs)
+            return tuple(map(_exact, out)) if isinstance(out, tuple) else _exact(out)
+
+        self.__dict__[name] = call
+        return call
+
+    def operands(self, arrays: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        return [_exact(x) for x in arrays]
+
+    def constant(self, value: Any, dtype_: Any = None) -> np.ndarray:
+        return _exact(super().constant(value, dtype_))
+
+    def random_bits(self, shape: Sequence[int], dtype: Any = "i32") -> np.ndarray:
+        return _exact(super().random_bits(shape, dtype))
+
+    def elementwise(self, compute: Callable[[Any, tuple[int, ...]], Any], shape: tuple[int, ...]) -> Any:
+        return compute(self, shape)
+
+
+class _ExactArray(Formula, np.ndarray):
+    """An ndarray with the operators of `Value`."""
+
+    def _emit(self, name: str, *operands: Any) -> Any:
+        arrays = [np.asarray(x, None if isinstance(x, np.ndarray) else self.dtype) for x in operands]
+        return _exact(_primitive(name).eval(*arrays))
+
+
+def _exact(x: np.ndarray) -> np.ndarray:
+    return x.view(_ExactArray)
+
+
+def _plain(x: Any) -> Any:
+    return x.view(np.ndarray) if type(x) is _ExactArray else x
+
+
+BFLOAT16 = BF16.numpy
+OLD_NUMPY = int(np.__version__.partition(".")[0]) < 2
+"""Whether NumPy widens 0-d arrays beside Python's numbers."""
+
+
+def needs_exact(*values: Any) -> bool:
+    """Whether `Exact` has to compute with these arrays and attributes, because in formulas (`ir/formulas.py`) NumPy's
+    operators are not our primitives: it widens bfloat16 beside Python's floats, and older ones widen 0-d arrays."""
+    return OLD_NUMPY or any(x is BF16 or getattr(x, "dtype", None) is BFLOAT16 for x in values)
 
 
 def _primitive(name: str) -> opdef.Primitive:

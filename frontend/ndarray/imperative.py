@@ -21,10 +21,10 @@ from gluonjit.language.modes import modes
 from gluonjit.language.running import running
 from gluonjit.language.source import layer_loc, quote, user_loc
 from gluonjit.ndarray import sparse_operators
-from gluonjit.ndarray.ndarray import EAGER, NDArray
+from gluonjit.ndarray.ndarray import EAGER, EXACT, NDArray
 from gluonjit.ndarray.variable import tracked
 from gluonjit.operators.registry import UNFORESEEN, Operator, OperatorError, cache_key, unforeseen
-from gluonjit.runtime.eager import Eager, quiet
+from gluonjit.runtime.eager import BFLOAT16, Eager, Exact, needs_exact, quiet
 from gluonjit.runtime.storage import Storage
 
 # Bits of ndarray.flags.num: C-contiguous, owns its data, writeable. A result with all three that is not an operand is
@@ -35,7 +35,18 @@ _FRESH = 0x0001 | 0x0004 | 0x0400
 class _Call:
     """What depends on an operator and its attributes alone: parsed attributes, numbers of inputs and of results."""
 
-    __slots__ = ("arity", "attrs", "computations", "context", "has_tiers", "makes_sparse", "tiers", "visible")
+    __slots__ = (
+        "accepted",
+        "arity",
+        "attrs",
+        "computations",
+        "context",
+        "exact",
+        "has_tiers",
+        "makes_sparse",
+        "tiers",
+        "visible",
+    )
 
     def __init__(self, op: Operator, raw: dict[str, Any]) -> None:
         self.attrs = op.parse(raw)
@@ -45,6 +56,10 @@ class _Call:
         """Whether native code may compute it. A number is another one in each call, and takes NumPy one pass."""
         self.tiers: Any = None
         """What chooses between NumPy and native code for large operands (`autodiff/tiering.py`), once there are any."""
+        self.exact = needs_exact(*self.attrs.values())
+        """Whether `Exact` has to compute it, whatever the operands."""
+        self.accepted: set[tuple[np.dtype, ...]] = set()
+        """Element types of operands that go together."""
         self.arity = len(op.input_names(self.attrs))
         self.visible = op.visible(self.attrs) if op.visible else len(op.outputs(self.attrs))
         self.makes_sparse = sparse_operators.makes_sparse(op, self.attrs)
@@ -97,12 +112,15 @@ def invoke(
         call = _call(op, attrs)
     except OperatorError as e:
         raise OperatorError(f"{e}{quote(user_loc())}") from None
+    plain = True
     for x in inputs:
-        if call.makes_sparse or x.__class__ is not NDArray and x is not None and x.stype != "default":
-            found = _from_parts(op, call, [x for x in inputs if x is not None], out)
-            if found is not None:
-                return found
+        if x.__class__ is not NDArray:
+            plain = False
             break
+    if call.makes_sparse or not plain and any(x is not None and x.stype != "default" for x in inputs):
+        found = _from_parts(op, call, [x for x in inputs if x is not None], out)
+        if found is not None:
+            return found
     try:
         arrays = [x._array for x in inputs]
     except AttributeError:
@@ -110,14 +128,14 @@ def invoke(
         arrays = [x._array for x in inputs]
     if len(arrays) != call.arity:
         op.check_arity(len(arrays), call.attrs)
-    emitter, key, flows, results = EAGER[modes.training], None, False, None
+    key, flows, results = None, False, None
     if modes.recording:
         for x in inputs:
             if x._grad_state is not None:
                 flows = True
                 break
         if flows and op.streams is not None:
-            emitter, key = _drawing(op, call.attrs)
+            key = rng.reserve(op.streams(call.attrs, modes.training))
         if out is not None:
             for x in [out] if isinstance(out, NDArray) else out:
                 late.refuse_write(x)
@@ -130,8 +148,21 @@ def invoke(
                     results = call.tiers.run(inputs, modes.training, key)
                     break
         if results is None:
+            exact = call.exact
+            if arrays:
+                dtype = arrays[0].dtype
+                if dtype is BFLOAT16:
+                    exact = True
+                for x in arrays[1:]:
+                    if x.dtype is not dtype:
+                        exact = _checked(op, call, arrays)
+                        break
+            emitter = (EXACT if exact else EAGER)[modes.training]
+            if key is not None:
+                emitter = _drawing(key, exact)
+            given = emitter.operands(arrays) if exact else arrays
             with quiet():
-                results = op.expand(emitter, *arrays, **call.attrs)
+                results = op.expand(emitter, *given, **call.attrs)
     except (MXNetError, IRError) as e:
         raise _located(op, arrays, e) from None
     except IndexError:  # about the values of an index, as in compiled code
@@ -139,7 +170,7 @@ def invoke(
     except UNFORESEEN as e:
         if op.host:  # the user's own code
             raise
-        raise _located(op, arrays, unforeseen(e, call.attrs)) from None
+        raise _located(op, arrays, _explained(op, arrays, call.attrs) or unforeseen(e, call.attrs)) from None
 
     if results.__class__ is tuple or results.__class__ is list:
         if op.updates is not None:
@@ -158,10 +189,11 @@ def invoke(
         if storage is not None:
             context = storage.context
     wrap = NDArray._wrap
-    for x in inputs:
-        if x.__class__ is not NDArray and x._numpy:
-            wrap = x._wrap_alike
-            break
+    if not plain:
+        for x in inputs:
+            if x.__class__ is not NDArray and x._numpy:
+                wrap = x._wrap_alike
+                break
     wrapped = []
     for k, result in enumerate(results):
         others = [*arrays, *results[:k]] if k else arrays
@@ -216,12 +248,33 @@ def _from_parts(op: Operator, call: _Call, inputs: Sequence[Any], out: Any) -> N
     return found
 
 
-def _drawing(op: Operator, attrs: dict[str, Any]) -> tuple[Eager, np.ndarray]:
-    """An emitter that draws on a key of its own, from which the operator's gradient draws the same numbers again."""
-    assert op.streams is not None
-    key = rng.reserve(op.streams(attrs, modes.training))
+def _drawing(key: np.ndarray, exact: bool) -> Eager:
+    """An emitter that draws on this key, from which the operator's gradient draws the same numbers again."""
     streams = itertools.count()
-    return Eager(modes.training, lambda: key + np.array((0, next(streams)), np.int64)), key
+    kind = Exact if exact else Eager
+    return kind(modes.training, lambda: key + np.array((0, next(streams)), np.int64))
+
+
+def _checked(op: Operator, call: _Call, arrays: Sequence[np.ndarray]) -> bool:
+    """Whether `Exact` has to compute. Raises the error of inference if element types do not go together, because NumPy
+    would find one for both."""
+    types = tuple([x.dtype for x in arrays])
+    if types not in call.accepted:
+        if not (op.imperative_only or op.host):
+            op.infer([type_of(x) for x in arrays], call.attrs)
+        call.accepted.add(types)
+    return call.exact or BFLOAT16 in types
+
+
+def _explained(op: Operator, arrays: Sequence[np.ndarray], attrs: dict[str, Any]) -> Exception | None:
+    """What NumPy complains about, inference says better: its error, or None if it finds nothing."""
+    if op.imperative_only:
+        return None
+    try:
+        op.infer([type_of(x) for x in arrays], attrs)
+    except (MXNetError, IRError) as e:
+        return e
+    return None
 
 
 def _located(op: Operator, arrays: Sequence[np.ndarray], error: Exception) -> Exception:

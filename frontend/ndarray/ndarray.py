@@ -34,7 +34,7 @@ from gluonjit.operators import support
 from gluonjit.operators.movement.shape import decode_shape
 from gluonjit.operators.registry import OperatorError
 from gluonjit.runtime import drawing, forks
-from gluonjit.runtime.eager import Eager, quiet
+from gluonjit.runtime.eager import Eager, Exact, quiet
 from gluonjit.runtime.storage import Storage
 
 if TYPE_CHECKING:  # with the methods that `add_methods` and `array_arithmetic` add
@@ -54,6 +54,8 @@ sparse_zeros: dict[str, Callable[..., Any]] = {}
 
 EAGER = {training: Eager(training, rng.next_key) for training in (False, True)}
 """The emitters that evaluate expansions on arrays, by training mode."""
+EXACT = {training: Exact(training, rng.next_key) for training in (False, True)}
+"""Those for what `needs_exact`."""
 
 drawing.backend = late.compile_graph
 

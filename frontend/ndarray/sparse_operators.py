@@ -20,7 +20,7 @@ import numpy as np
 
 from gluonjit.base import MXNetError
 from gluonjit.language.modes import modes
-from gluonjit.ndarray.ndarray import EAGER, NDArray
+from gluonjit.ndarray.ndarray import EAGER, EXACT, NDArray
 from gluonjit.ndarray.sparse_arrays import (
     BaseSparseNDArray,
     CSRNDArray,
@@ -33,7 +33,7 @@ from gluonjit.ndarray.sparse_arrays import (
     zeros,
 )
 from gluonjit.operators.registry import Operator
-from gluonjit.runtime.eager import quiet
+from gluonjit.runtime.eager import needs_exact, quiet
 
 Rule = Callable[..., "NDArray | None"]
 RULES: dict[str, Rule] = {}
@@ -62,9 +62,14 @@ def makes_sparse(op: Operator, attrs: dict[str, Any]) -> bool:
     return attrs.get("stype" if op.name == "cast_storage" else "forward_stype", "default") not in (None, "default")
 
 
+def _results(op: Operator, attrs: dict[str, Any], arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    b = (EXACT if needs_exact(*arrays, *attrs.values()) else EAGER)[modes.training]
+    found = op.expand(b, *b.operands(arrays), **attrs)
+    return [np.asarray(x) for x in (found if isinstance(found, (tuple, list)) else [found])]
+
+
 def _expanded(op: Operator, attrs: dict[str, Any], *arrays: np.ndarray) -> np.ndarray:
-    result = op.expand(EAGER[modes.training], *arrays, **attrs)
-    result = result[0] if isinstance(result, (tuple, list)) else result
+    result = _results(op, attrs, arrays)[0]
     return np.array(result, order="C") if any(result is x for x in arrays) else np.ascontiguousarray(result)
 
 
@@ -335,8 +340,7 @@ def _lazy_step(op: Operator, attrs: dict[str, Any], weight: NDArray, grad: NDArr
         return None
     where = grad._rows
     own = [x.rows(where) if isinstance(x, RowSparseNDArray) else x._array[where] for x in (weight, *states)]
-    results = op.expand(EAGER[modes.training], own[0], grad._values, *own[1:], **attrs)
-    results = results if isinstance(results, (tuple, list)) else [results]
+    results = _results(op, attrs, [own[0], grad._values, *own[1:]])
     new = weight.copy()
     written = {x: results[op.updates(attrs)[k]] for k, x in enumerate(states, 2)} if op.updates is not None else {}
     for target, rows in {new: results[0], **written}.items():

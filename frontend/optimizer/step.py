@@ -23,7 +23,7 @@ from gluonjit.ndarray.sparse_arrays import RowSparseNDArray
 from gluonjit.operators.optimizers import update_rules
 from gluonjit.operators.optimizers.update_rules import Rule
 from gluonjit.operators.registry import OperatorError
-from gluonjit.runtime.eager import Eager, quiet
+from gluonjit.runtime.eager import Eager, Exact, needs_exact, quiet
 
 MAX_STEPS = 16
 """For how many lists of weights a step is compiled. Programs that train other parameters at every step, of which there
@@ -57,7 +57,7 @@ def _refuse() -> Any:
     raise AssertionError("rules of optimizers draw no random numbers")
 
 
-_EAGER = Eager(False, _refuse)
+_EAGER = (Exact if needs_exact() else Eager)(False, _refuse)
 
 
 def check(updates: Sequence[Update]) -> None:
@@ -76,16 +76,14 @@ def take(updates: Sequence[Update]) -> None:
         if u.rows_only:
             _take_rows(u)
             continue
-        states = [x._array for x in u.states]
-        master = None if u.master is None else u.master._array
+        weight, grad, *states = _EAGER.operands([x._array for x in (u.weight, u.grad, *u.states)])
+        master = None if u.master is None else _EAGER.operands([u.master._array])[0]
         with quiet():
-            (weight, *new), wide = update_rules.run(
-                _EAGER, u.rule, u.weight._array, u.grad._array, states, u.scalars, master
-            )
+            (weight, *new), wide = update_rules.run(_EAGER, u.rule, weight, grad, states, u.scalars, master)
         targets = [u.weight, *u.states[: len(new)], *([] if u.master is None else [u.master])]
         values = [weight, *new, *([] if u.master is None else [wide])]
         own = [x._array for x in targets]
-        values = [x.copy() if any(np.may_share_memory(x, y) for y in own) else x for x in values]
+        values = [x.copy() if any(np.may_share_memory(x, y) for y in own) else x for x in map(np.asarray, values)]
         for target, value in zip(targets, values, strict=True):
             target._store(value)
 

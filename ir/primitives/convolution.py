@@ -311,7 +311,7 @@ def _depthwise_weight(
             cotangent = b.reshape(cotangent, shape=(g.shape[0], channels, each, *length))
             part = b.reshape(part, shape=(x.shape[0], channels, 1, *length))
             part = b.broadcast(part, shape=cotangent.shape)
-        product = b.mul(part, cotangent)
+        product = part * cotangent
         kept = 3 if each > 1 else 2
         total = b.reduce(product, op="sum", axes=(0, *range(kept, len(product.shape))))
         sums.append(b.reshape(total, shape=(filters,)))

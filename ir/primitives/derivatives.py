@@ -8,6 +8,7 @@ Operands have the result's shape, constants broadcast. Where there is no derivat
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -28,41 +29,25 @@ def zero(b: Any, like: Value) -> Value:
 
 def _times(slope: Callable[[Any, Value, Value], Value]) -> Rule:
     """The rule of a function of one operand from its derivative `slope(b, x, y)`."""
-    return lambda b, g, y, x: b.mul(g, slope(b, x, y))
+    return lambda b, g, y, x: g * slope(b, x, y)
 
 
 def _over(divisor: Callable[[Any, Value, Value], Value]) -> Rule:
     """The rule of a function of one operand from the reciprocal of its derivative."""
-    return lambda b, g, y, x: b.div(g, divisor(b, x, y))
-
-
-def _one_plus(b: Any, x: Value) -> Value:
-    return b.add(x, _number(b, 1, x))
-
-
-def _one_minus(b: Any, x: Value) -> Value:
-    return b.sub(_number(b, 1, x), x)
-
-
-def _square(b: Any, x: Value) -> Value:
-    return b.mul(x, x)
-
-
-def _scaled(b: Any, x: Value, factor: float) -> Value:
-    return b.mul(x, _number(b, factor, x))
+    return lambda b, g, y, x: g / divisor(b, x, y)
 
 
 def _rsqrt(b: Any, g: Value, y: Value, x: Value) -> Value:
     # y / x rather than y³, which overflows earlier.
-    return b.mul(g, b.div(_scaled(b, y, -0.5), x))
+    return g * (y * -0.5 / x)
 
 
 def _div(b: Any, g: Value, y: Value, x: Value, by: Value) -> tuple[Value, ...]:
-    return b.div(g, by), b.neg(b.div(b.mul(g, y), by))
+    return b.div(g, by), -b.div(g * y, by)  # of integers, too
 
 
 def _mod(b: Any, g: Value, y: Value, x: Value, by: Value) -> tuple[Value, ...]:
-    return g, b.neg(b.mul(g, b.floor(b.div(x, by))))
+    return g, -(g * b.floor(b.div(x, by)))
 
 
 def _pow(b: Any, g: Value, y: Value, x: Value, exponent: Value) -> tuple[Value | None, ...]:
@@ -72,28 +57,28 @@ def _pow(b: Any, g: Value, y: Value, x: Value, exponent: Value) -> tuple[Value |
     # x**0 is 1 everywhere, and 0 * x**-1 has no value at 0. 0**p does not depend on p > 0, and log(0) has none either.
     # What is selected comes before the operation: a second derivative flows through what a select discards.
     base = b.select(b.eq(exponent, none), away_from_0, x)
-    slope = b.mul(exponent, b.pow(base, b.sub(exponent, one)))
-    by_exponent = b.mul(g, b.mul(y, b.log(away_from_0))) if dtype_of(x).is_float else None
-    return b.mul(g, slope), by_exponent
+    slope = exponent * b.pow(base, exponent - one)
+    by_exponent = g * (y * b.log(away_from_0)) if dtype_of(x).is_float else None
+    return g * slope, by_exponent
 
 
-def _extremum(first_wins: str) -> Rule:
+def _extremum(first_wins: Callable[[Value, Value], Value]) -> Rule:
     def rule(b: Any, g: Value, y: Value, x: Value, other: Value) -> tuple[Value, ...]:
-        first, none = getattr(b, first_wins)(x, other), zero(b, g)
+        first, none = first_wins(x, other), zero(b, g)
         return b.select(first, g, none), b.select(first, none, g)
 
     return rule
 
 
 def _atan2(b: Any, g: Value, y: Value, x: Value, other: Value) -> tuple[Value, ...]:
-    scaled = b.div(g, b.add(_square(b, x), _square(b, other)))
-    return b.mul(scaled, other), b.neg(b.mul(scaled, x))
+    scaled = g / (x * x + other * other)
+    return scaled * other, -(scaled * x)
 
 
 def _hypot(b: Any, g: Value, y: Value, x: Value, other: Value) -> tuple[Value, ...]:
     at_0 = b.eq(y, zero(b, y))
     length = b.select(at_0, _number(b, 1, y), y)
-    return b.mul(g, b.div(x, length)), b.mul(g, b.div(other, length))
+    return g * (x / length), g * (other / length)
 
 
 _TRIGAMMA_SERIES = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
@@ -106,26 +91,22 @@ def _trigamma(b: Any, x: Value) -> Value:
     """The derivative of digamma, in f64: the asymptotic series at z >= 9, which trigamma(z) = trigamma(z + 1) + 1/z²
     leads to; for negative x by reflection, trigamma(1 - x) + trigamma(x) = π² / sin²(π x)."""
     wide = b.cast(x, dtype=F64)
-
-    def number(value: float) -> Value:
-        return b.constant(value, F64)
-
-    negative = b.lt(wide, number(0))
-    z = b.select(negative, b.sub(number(1), wide), wide)
-    total = b.mul(wide, number(0))
+    negative = wide < 0
+    z = b.select(negative, 1 - wide, wide)
+    total = wide * 0
     for _ in range(_TRIGAMMA_SHIFTS):
-        small = b.lt(z, number(_TRIGAMMA_SHIFTS))
-        total = b.select(small, b.add(total, b.div(number(1), _square(b, z))), total)
-        z = b.select(small, b.add(z, number(1)), z)
-    inverse = b.div(number(1), z)
-    square = _square(b, inverse)
-    series = number(_TRIGAMMA_SERIES[-1])
+        small = z < _TRIGAMMA_SHIFTS
+        total = b.select(small, total + 1 / (z * z), total)
+        z = b.select(small, z + 1, z)
+    inverse = 1 / z
+    square = inverse * inverse
+    series = b.constant(_TRIGAMMA_SERIES[-1], F64)
     for coefficient in _TRIGAMMA_SERIES[-2::-1]:
-        series = b.add(b.mul(series, square), number(coefficient))
-    series = b.add(b.add(b.mul(b.mul(series, square), inverse), inverse), b.mul(square, number(0.5)))
-    positive = b.add(total, series)
-    sine = b.sin(b.mul(number(math.pi), b.sub(wide, b.rint(wide))))
-    reflected = b.sub(b.div(number(math.pi**2), _square(b, sine)), positive)
+        series = series * square + coefficient
+    series = series * square * inverse + inverse + square * 0.5
+    positive = total + series
+    sine = b.sin(math.pi * (wide - b.rint(wide)))
+    reflected = math.pi**2 / (sine * sine) - positive
     return b.cast(b.select(negative, reflected, positive), dtype=dtype_of(x))
 
 
@@ -140,42 +121,42 @@ def cast(b: Any, g: Value, y: Value, x: Value, dtype: Any) -> Value | None:
 
 
 RULES: dict[str, Rule] = {
-    "neg": lambda b, g, y, x: b.neg(g),
+    "neg": lambda b, g, y, x: -g,
     "abs": _times(lambda b, x, y: b.sign(x)),
     "exp": _times(lambda b, x, y: y),
-    "expm1": _times(lambda b, x, y: _one_plus(b, y)),
+    "expm1": _times(lambda b, x, y: y + 1),
     "log": _over(lambda b, x, y: x),
-    "log1p": _over(lambda b, x, y: _one_plus(b, x)),
-    "log2": _over(lambda b, x, y: _scaled(b, x, math.log(2))),
-    "log10": _over(lambda b, x, y: _scaled(b, x, math.log(10))),
-    "sqrt": _over(lambda b, x, y: _scaled(b, y, 2)),
+    "log1p": _over(lambda b, x, y: x + 1),
+    "log2": _over(lambda b, x, y: x * math.log(2)),
+    "log10": _over(lambda b, x, y: x * math.log(10)),
+    "sqrt": _over(lambda b, x, y: y * 2),
     "rsqrt": _rsqrt,
-    "cbrt": _over(lambda b, x, y: _scaled(b, _square(b, y), 3)),
+    "cbrt": _over(lambda b, x, y: y * y * 3),
     "sin": _times(lambda b, x, y: b.cos(x)),
-    "cos": _times(lambda b, x, y: b.neg(b.sin(x))),
-    "tan": _times(lambda b, x, y: _one_plus(b, _square(b, y))),
-    "asin": _over(lambda b, x, y: b.sqrt(_one_minus(b, _square(b, x)))),
-    "acos": _over(lambda b, x, y: b.neg(b.sqrt(_one_minus(b, _square(b, x))))),
-    "atan": _over(lambda b, x, y: _one_plus(b, _square(b, x))),
+    "cos": _times(lambda b, x, y: -b.sin(x)),
+    "tan": _times(lambda b, x, y: y * y + 1),
+    "asin": _over(lambda b, x, y: b.sqrt(1 - x * x)),
+    "acos": _over(lambda b, x, y: -b.sqrt(1 - x * x)),
+    "atan": _over(lambda b, x, y: x * x + 1),
     "sinh": _times(lambda b, x, y: b.cosh(x)),
     "cosh": _times(lambda b, x, y: b.sinh(x)),
-    "tanh": _times(lambda b, x, y: _one_minus(b, _square(b, y))),
-    "asinh": _over(lambda b, x, y: b.sqrt(_one_plus(b, _square(b, x)))),
-    "acosh": _over(lambda b, x, y: b.sqrt(b.sub(_square(b, x), _number(b, 1, x)))),
-    "atanh": _over(lambda b, x, y: _one_minus(b, _square(b, x))),
-    "sigmoid": _times(lambda b, x, y: b.mul(y, _one_minus(b, y))),
-    "erf": _times(lambda b, x, y: _scaled(b, b.exp(b.neg(_square(b, x))), 2 / math.sqrt(math.pi))),
-    "erfinv": _times(lambda b, x, y: _scaled(b, b.exp(_square(b, y)), math.sqrt(math.pi) / 2)),
+    "tanh": _times(lambda b, x, y: 1 - y * y),
+    "asinh": _over(lambda b, x, y: b.sqrt(x * x + 1)),
+    "acosh": _over(lambda b, x, y: b.sqrt(x * x - 1)),
+    "atanh": _over(lambda b, x, y: 1 - x * x),
+    "sigmoid": _times(lambda b, x, y: y * (1 - y)),
+    "erf": _times(lambda b, x, y: b.exp(-(x * x)) * (2 / math.sqrt(math.pi))),
+    "erfinv": _times(lambda b, x, y: b.exp(y * y) * (math.sqrt(math.pi) / 2)),
     "lgamma": _times(lambda b, x, y: b.digamma(x)),
     "digamma": _times(lambda b, x, y: _trigamma(b, x)),
     "add": lambda b, g, y, x, other: (g, g),
-    "sub": lambda b, g, y, x, other: (g, b.neg(g)),
-    "mul": lambda b, g, y, x, other: (b.mul(g, other), b.mul(g, x)),
+    "sub": lambda b, g, y, x, other: (g, -g),
+    "mul": lambda b, g, y, x, other: (g * other, g * x),
     "div": _div,
     "mod": _mod,
     "pow": _pow,
-    "maximum": _extremum("ge"),
-    "minimum": _extremum("le"),
+    "maximum": _extremum(operator.ge),
+    "minimum": _extremum(operator.le),
     "atan2": _atan2,
     "hypot": _hypot,
 }

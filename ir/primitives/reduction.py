@@ -187,9 +187,9 @@ def _vjp_reduce(b: Any, g: Any, y: Any, x: Any, op: str, axes: Sequence[int]) ->
     if op == "sum":
         return spread(g)
     if op == "mean":
-        return spread(b.div(g, b.constant(math.prod(x.shape[axis] for axis in axes), dtype_of(g))))
+        return spread(g / math.prod(x.shape[axis] for axis in axes))
     if op == "prod":
-        return b.mul(spread(g), _products_of_others(b, x, axes))
+        return spread(g) * _products_of_others(b, x, axes)
     # Every maximum gets the whole cotangent, as in MXNet.
     return b.select(b.eq(x, spread(y)), spread(g), b.constant(0, dtype_of(g)))
 
@@ -218,10 +218,10 @@ def _products_of_others(b: Any, x: Any, axes: Sequence[int]) -> Any:
     before, after = shifted(rows, 1, 0), shifted(rows, 0, 1)
     distance = 1
     while distance < n:
-        before = b.mul(before, shifted(before, distance, 0))
-        after = b.mul(after, shifted(after, 0, distance))
+        before = before * shifted(before, distance, 0)
+        after = after * shifted(after, 0, distance)
         distance *= 2
-    others = b.reshape(b.mul(before, after), shape=tuple(x.shape[axis] for axis in perm))
+    others = b.reshape(before * after, shape=tuple(x.shape[axis] for axis in perm))
     return b.transpose(others, perm=tuple(sorted(range(len(perm)), key=lambda k: perm[k])))
 
 

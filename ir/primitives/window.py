@@ -193,7 +193,7 @@ def _by_phases(
         phase, shifts = tuple(t.phase for t in tap), [t.shift for t in tap]
         mine = b.eq(shifted(first, none, shifts), b.constant(number, I8))
         part = b.select(mine, shifted(g, zero, shifts), zero)
-        parts[phase] = part if phase not in parts else b.add(parts[phase], part)
+        parts[phase] = part if phase not in parts else parts[phase] + part
     for phase in itertools.product(*map(range, stride)):
         if phase not in parts:  # between windows
             parts[phase] = b.broadcast(zero, shape=counts)
@@ -263,8 +263,8 @@ def _along_axis(b: Any, g: Any, x: Any, op: str, axis: int, taps: int, stride: i
     table = np.arange(count, dtype=np.int64)[:, None] * stride + np.arange(taps, dtype=np.int64) * spacing
     rows = b.gather(x, b.constant(table, I64), axis=axis)
     tap = b.arg_reduce(rows, op="argmax" if op == "max" else "argmin", axis=axis + 1)
-    starts = b.mul(b.iota(shape=g.shape, axis=axis, dtype=I64), b.constant(stride, I64))
-    at = b.add(starts, b.mul(tap, b.constant(spacing, I64)))
+    starts = b.iota(shape=g.shape, axis=axis, dtype=I64) * stride
+    at = starts + tap * spacing
     zero = b.constant(0, dtype_of(g))
     if count == 1:
         here = b.eq(b.iota(shape=x.shape, axis=axis, dtype=I64), b.broadcast(at, shape=x.shape))

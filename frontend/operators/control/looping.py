@@ -40,7 +40,7 @@ def loop(
     state = list(state)
     rows: list[Any] | None = None
     for k in range(trip):
-        index = np.asarray(k, np.int64)
+        (index,) = b.operands((np.asarray(k, np.int64),))
         if condition is not None and not condition(b, index, state, captured):
             break
         state, parts = body(b, index, state, [x[k, ...] for x in scanned], captured)
@@ -52,7 +52,7 @@ def loop(
         types = [type_of(x) for x in (*state, *scanned, *captured)]
         region = _region(Builder("infer"), body, types, len(state), len(scanned))
         rows = [np.zeros((trip, *v.shape), v.dtype.numpy) for v in region.outputs[len(state) :]]
-    return list(state), rows
+    return list(state), list(b.operands(rows))
 
 
 def _record(

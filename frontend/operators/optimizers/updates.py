@@ -17,9 +17,17 @@ from gluonjit.ir.types import dtype_of
 from gluonjit.operators.attributes import Attr, boolean, counted, integer, number, numbers, shape
 from gluonjit.operators.documentation import documented, example, on
 from gluonjit.operators.optimizers import update_rules as rules
-from gluonjit.operators.optimizers.update_rules import Rule, Scalars, Term, bias, rest
+from gluonjit.operators.optimizers.update_rules import Rule, bias, rest, scalars
 from gluonjit.operators.registry import Operator, OperatorError, operator
-from gluonjit.operators.support import Shapes, merge, narrowed, require_float, require_same_shape, widened
+from gluonjit.operators.support import (
+    Shapes,
+    merge,
+    narrowed,
+    require_float,
+    require_same_dtype,
+    require_same_shape,
+    widened,
+)
 
 Attrs = Mapping[str, Any]
 
@@ -507,17 +515,12 @@ _named(
 )
 
 
-def _terms(b: Any, kind: Any, values: Mapping[str, float]) -> Scalars:
-    return Scalars({name: Term(b, b.constant(value, kind)) for name, value in values.items()})
-
-
 def _step_along(b: Any, weight: Any, g: Any, r1: Any, r2: Any, attrs: Attrs) -> Any:
-    w = Term(b, widened(b, weight))
-    direction, r1, r2 = (
-        Term(b, x if dtype_of(x) is w.dtype else b.cast(x, dtype=w.dtype))
-        for x in (g, b.reshape(r1, shape=()), b.reshape(r2, shape=()))
-    )
-    return rules.lamb_step(w, direction, r1, r2, _terms(b, w.dtype, _scalars(attrs))).value
+    require_float(weight)
+    w = widened(b, weight)
+    dtype = dtype_of(w)
+    direction, r1, r2 = (narrowed(b, x, dtype) for x in (g, b.reshape(r1, shape=()), b.reshape(r2, shape=())))
+    return rules.lamb_step(b, w, direction, r1, r2, scalars(b, _scalars(attrs), dtype))
 
 
 def _lamb_phase2(b: Any, weight: Any, g: Any, r1: Any, r2: Any, **attrs: Any) -> Any:
@@ -790,9 +793,15 @@ def multi_lars(
     """
     require_float(lrs)
     require_same_shape(lrs, weights_sum_sq, grads_sum_sq, wds)
-    rate, w, g, wd = (Term(b, x) for x in (lrs, weights_sum_sq, grads_sum_sq, wds))
-    numbers = {"eta": Term(b, b.constant(eta, rate.dtype)), "epsilon": Term(b, b.constant(eps, rate.dtype)), "wd": wd}
-    return rules.trust(rate, w.sqrt(), g.sqrt() * rescale_grad, Scalars(numbers)).value
+    require_same_dtype(lrs, weights_sum_sq, grads_sum_sq, wds)
+    numbers = {"eta": eta, "epsilon": eps, "wd": wds}
+    return rules.trust(
+        b,
+        lrs,
+        b.sqrt(weights_sum_sq),
+        b.sqrt(grads_sum_sq) * rescale_grad,
+        scalars(b, numbers, dtype_of(lrs)),
+    )
 
 
 def _arrays(attrs: Attrs) -> tuple[str, ...]:
