@@ -32,7 +32,7 @@ class VerifyError(IRError):
 def verify(graph: Graph, earlier: Graph | None = None) -> None:
     """Raises VerifyError, which shows the op's text, when `graph` is not valid. `earlier`: a graph that is, of which
     ops may have stayed; their types need not be inferred again."""
-    typed = set(map(id, earlier.ops)) if earlier is not None else ()
+    typed = {id(op.attrs): op for op in earlier.ops} if earlier is not None else {}
     if graph.level not in LEVELS:
         _fail(graph, None, f"unknown level {graph.level!r}{opdef.did_you_mean(graph.level, LEVELS)}")
     level = LEVELS.index(graph.level)
@@ -57,7 +57,7 @@ def verify(graph: Graph, earlier: Graph | None = None) -> None:
                 _verify_annotation(graph, op, name, level)
         for region in op.regions:
             _verify_region(graph, op, region, level)
-        if id(op) not in typed:
+        if not _is_typed_like(op, typed.get(id(op.attrs))):
             _verify_types(graph, op, definition)
         if level >= _LEGAL and len(op.operands) > 1 and definition.elementwise:
             first, *others = op.operands
@@ -131,6 +131,15 @@ def _verify_region(graph: Graph, op: Op, region: Graph, level: int) -> None:
 
 _valid: WeakSet[Graph] = WeakSet()
 """Regions that have been verified. Graphs do not change, and most passes keep most regions."""
+
+
+def _is_typed_like(op: Op, other: Op | None) -> bool:
+    """Whether the op has the types of another one with the same attributes."""
+    if other is None or op is other:
+        return op is other
+    mine, theirs = ([v.type for v in (*o.operands, *o.results)] for o in (op, other))
+    same_kind = op.name == other.name and op.regions == other.regions and len(op.operands) == len(other.operands)
+    return same_kind and mine == theirs
 
 
 def _verify_types(graph: Graph, op: Op, definition: opdef.OpDef) -> None:

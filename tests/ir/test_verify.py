@@ -77,12 +77,15 @@ def test_declared_types_are_the_inferred_ones():
 
 def test_types_of_ops_that_stay_are_inferred_once(monkeypatch):
     graph = small()
-    copy = replace(graph.ops[1])
+    new, copy = replace(graph.ops[0], attrs={}), replace(graph.ops[1])
     seen = []
     infer = opdef.Primitive.infer
     monkeypatch.setattr(opdef.Primitive, "infer", lambda *given: seen.append(given[0].name) or infer(*given))
-    verify(replace(graph, ops=(graph.ops[0], copy)), graph)
-    assert seen == [copy.name]
+    verify(replace(graph, ops=(new, copy)), graph)
+    assert seen == [new.name]
+    bad = with_op(graph, 1, results=(Value("z", tensor("f32", 3, 2)),))
+    with pytest.raises(VerifyError, match="a result is declared"):
+        verify(bad, graph)
 
 
 def test_operands_and_attributes_that_do_not_fit():
