@@ -151,7 +151,7 @@ class Affine:
 
     Many are steps to another one, and nobody asks for their bounds or compares them: these are computed on demand."""
 
-    __slots__ = ("_hash", "_high", "_key", "_leaves", "_low", "_size", "const", "terms")
+    __slots__ = ("_hash", "_high", "_key", "_leaves", "_low", "_parts", "_size", "const", "terms")
 
     def __init__(self, const: Extent, terms: tuple[tuple[Atom, Extent], ...] = ()) -> None:
         self.const = const
@@ -162,6 +162,8 @@ class Affine:
         self._key: tuple[Any, ...] | None = None
         self._hash: int | None = None
         self._leaves: frozenset[Var] | None = None
+        self._parts: tuple[Extent, tuple[Affine, Affine]] | None = None
+        """The last divisor, with quotient and remainder: most who ask for one of these want the other, too."""
 
     @property
     def low(self) -> Any:
@@ -444,6 +446,12 @@ def _divide(e: Affine, n: Extent) -> tuple[Affine, Affine]:
     """(e // n, e % n), for n > 0."""
     if n == 1:
         return e, ZERO
+    if e._parts is None or e._parts[0] != n:
+        e._parts = n, _divide_anew(e, n)
+    return e._parts[1]
+
+
+def _divide_anew(e: Affine, n: Extent) -> tuple[Affine, Affine]:
     if type(n) is int and type(e.low) is int and type(e.high) is int:
         if n <= 0:
             raise ValueError(f"division by {n}")

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from math import gcd, prod
 from typing import Any
 
+import numpy as np
+
 from gluonjit.codegen.loops.evaluate import Index
 from gluonjit.codegen.loops.footprint import Reduction, Reference, Tracer
 from gluonjit.codegen.loops.index import (
@@ -173,8 +175,9 @@ def _lane_cost(e: Affine, kind: str, var: Var, width: int, unroll: int) -> float
             total += scattered
         else:
             known = Affine(0, tuple(lanes))
-            pattern = [int(known.evaluate(lambda _: k)) for k in range(count(lane))]  # noqa: B023 (called at once)
-            total += _pattern_cost(pattern, kind, width)
+            numbers = np.arange(count(lane))
+            pattern = np.broadcast_to(known.evaluate(lambda _: numbers), numbers.shape)  # noqa: B023 (called at once)
+            total += _pattern_cost(pattern.tolist(), kind, width)
     return total / vectors
 
 
