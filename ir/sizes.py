@@ -73,12 +73,14 @@ def _told_by(n: Dim, known: Container[str]) -> str | None:
 
 
 def untold(graph: Graph) -> list[str]:
-    """The open dimensions whose sizes do not follow from the shapes of the inputs: both of f32[n*l]."""
+    """The open dimensions whose sizes do not follow from the shapes of the inputs: both of f32[n*l], and those that
+    only ops have, as in the gradient of a sum, which is a number."""
     known: set[str] = set()
     extents: list[Any] = [n for v in graph.inputs for n in v.shape if isinstance(n, Dim)]
     while told := {by for n in extents if (by := _told_by(n, known))}:
         known |= told
-    return [name for name in dimensions(graph) if name not in known]
+    there = dimensions(graph)
+    return [name for name in (*there, *sorted(graph.open_names - {*there})) if name not in known]
 
 
 def fitted(graph: Graph, inputs: Sequence[Any]) -> Graph:

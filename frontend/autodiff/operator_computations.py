@@ -102,7 +102,7 @@ class OperatorComputation(Computation):
         key = self._key, tuple(wrt), tuple(heads), form
         codes = _codes.find(key)
         if codes is None:
-            codes = Codes(self._gradient_of(tuple(wrt), tuple(heads), form))
+            codes = Codes(found.computation.graph.name, self._gradient_of(tuple(wrt), tuple(heads), form))
             _codes.keep(key, codes)
         return replace(found, computation=_Gradient(found.computation.graph, codes, self._types))
 

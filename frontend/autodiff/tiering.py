@@ -3,8 +3,9 @@
 An operator that a program calls plainly, and its gradient, are graphs of primitives. NumPy takes a pass over memory for
 each primitive, and gathers the operands of a convolution in a copy; native code does neither, but has to be compiled,
 and to be called. So a graph is compiled when `saving` says that a call gains by it, and all its calls so far would have
-gained `BUDGET`: then a program loses at most about as much again as it had lost already. Shapes and the number of calls
-decide, never a clock or a cache, so that a program gets the same bits each time.
+gained `BUDGET`: then a program loses at most about as much again as it had lost already. The more codes of an operator
+have not gained that much, because attributes or shapes are others in each call, the later is the next one made. Shapes
+and the number of calls decide, never a clock or a cache, so that a program gets the same bits each time.
 
 `GLUONJIT_PLAIN=numpy` keeps all plain calls with NumPy, `GLUONJIT_PLAIN=native` compiles at the first call whatever can
 be compiled, whether that pays or not: for tests, and to see what it costs.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -38,6 +40,8 @@ from gluonjit.runtime.watching import Watch
 
 BUDGET = 30e6
 """Nanoseconds. A kernel is compiled in some 100 ms, and found in the object cache in 5."""
+_UNPROVEN = 8
+"""So many codes of an operator may be waiting for calls; each further one doubles what the next has to save."""
 _CALL = 15e3
 """Nanoseconds of a native call from Python."""
 _PASS = 1e3
@@ -129,6 +133,8 @@ class Code:
     def __init__(self, callee: Any) -> None:
         self.callee = callee
         """See `runtime.backend.Callee`."""
+        self.owes = BUDGET
+        """What its calls have yet to gain, in nanoseconds, until it has proved useful."""
         self.copies: WeakKeyDictionary[Storage, tuple[Hashable, Any]] = WeakKeyDictionary()
         """By the storage of a layer's first weight: where all its weights are, and the copy."""
 
@@ -143,15 +149,35 @@ class Code:
         return copy
 
 
+class Account:
+    """How often native code of an operator, whatever its attributes, was made, but has not gained `BUDGET` so far. An
+    operator that is called differently each time would otherwise be compiled again and again."""
+
+    def __init__(self) -> None:
+        self.unproven = 0
+
+    @property
+    def budget(self) -> float:
+        """What calls have to gain before the next code is made, in nanoseconds."""
+        return BUDGET * 2.0 ** max(self.unproven - _UNPROVEN, 0)
+
+
+_accounts: defaultdict[str, Account] = defaultdict(Account)
+"""By the names of operators."""
+
+
 class Codes:
     """The native code of one program: `graph_of(types)` is its graph for operands of these types, which may have open
-    dimensions. What depends on the inputs `params` alone is prepared."""
+    dimensions. What depends on the inputs `params` alone is prepared. `name`: the operator's."""
 
-    def __init__(self, graph_of: Callable[[Sequence[TensorType]], Graph], params: Sequence[int] = ()) -> None:
+    def __init__(
+        self, name: str, graph_of: Callable[[Sequence[TensorType]], Graph], params: Sequence[int] = ()
+    ) -> None:
+        self.account = _accounts[name]
         self._graph_of, self._params = graph_of, tuple(params)
         self._store: Store[tuple[Sequence[TensorType], Code]] = Store()
-        self._left: dict[Hashable, float] = {}
-        """By family (`codes.store`): what calls may still gain before the next code is made."""
+        self._missed: dict[Hashable, float] = {}
+        """By family (`codes.store`): what calls would have gained since the last code was made."""
 
     @property
     def packs(self) -> bool:
@@ -164,9 +190,13 @@ class Codes:
         for known, code in self._store.open_of(family):
             if fits(known, types):
                 return code
-        left = self._left.get(family, BUDGET) - gain
-        self._left[family] = left if left > 0 else BUDGET
-        return None if left > 0 else self._made(family, types)
+        missed = self._missed.get(family, 0.0) + gain
+        if missed < self.account.budget:
+            self._missed[family] = missed
+            return None
+        self._missed[family] = 0.0
+        self.account.unproven += 1  # whether it can be compiled or not
+        return self._made(family, types)
 
     def _made(self, family: Hashable, types: tuple[TensorType, ...]) -> Code:
         tried = self._store.openings(family)
@@ -195,6 +225,7 @@ class Tier:
     def native(self) -> Code | None:
         """The code for one more call; None if NumPy is to compute it."""
         if self._code is not None:
+            self._earn(self._code)
             return self._code
         if self._gain is None:
             self._gain = self._judged()
@@ -204,6 +235,14 @@ class Tier:
             except (IRError, MXNetError):  # the plain call still has NumPy
                 self._gain = 0.0
         return self._code
+
+    def _earn(self, code: Code) -> None:
+        """Notes what a call gains, unless the code has proved useful."""
+        if code.owes > 0:
+            assert self._gain is not None
+            code.owes -= self._gain
+            if code.owes <= 0:
+                self._codes.account.unproven -= 1
 
     def _judged(self) -> float:
         mode = setting()
@@ -221,7 +260,7 @@ class Tier:
 def tiered(graph: Graph, codes: Codes | None = None, types: Sequence[TensorType] | None = None) -> Run:
     """Runs a graph of level up to `legal` in this way; what `Computation` takes for `compile`. `codes`: of the program
     that it is for operands of these types."""
-    codes = codes or Codes(lambda types: graph)
+    codes = codes or Codes(graph.name, lambda types: graph)
     tier = Tier(codes, types or [v.type for v in graph.inputs], lambda: run_passes(graph, "expand"))
     interpreter: Interpreter | None = None
 
@@ -307,7 +346,7 @@ class TieredOperator:
             def graph_of(types: Sequence[TensorType]) -> Graph:
                 return operator_graph(op, attrs, types, training, hidden=True)
 
-            self._codes[training] = Codes(graph_of), Codes(graph_of, self._weights)
+            self._codes[training] = Codes(op.name, graph_of), Codes(op.name, graph_of, self._weights)
         changing, steady = (
             Tier(codes, types, lambda: op.expansion(types, attrs, training)) for codes in self._codes[training]
         )

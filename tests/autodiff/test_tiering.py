@@ -82,7 +82,7 @@ def test_code_is_made_when_calls_would_have_gained_as_much_as_it_costs(monkeypat
         types = [tiering.type_of(np.empty(shape, np.float32))]
         return tiering.Tier(codes, types, lambda: op.expansion(types, {}, False))
 
-    codes = tiering.Codes(lambda types: operator_graph(op, {}, types, False))
+    codes = tiering.Codes("tanh", lambda types: operator_graph(op, {}, types, False))
     first = tier(300, 300)
     calls = int(tiering.BUDGET / saved("tanh", [(300, 300)]))
     assert calls > 3 and [first.native() for _ in range(calls)] == [None] * calls
@@ -93,6 +93,26 @@ def test_code_is_made_when_calls_would_have_gained_as_much_as_it_costs(monkeypat
     assert [x.native() for x in others][-1] is not None
     assert tier(1000, 300).native() is others[-1].native() and not made[1].inputs[0].type.is_static
     assert first.native() is not others[-1].native() and tier(2, 2).native() is None and len(made) == 2
+
+
+def test_an_operator_that_never_repeats_is_compiled_ever_less(monkeypatch):
+    made = compiled(monkeypatch, lambda graph: graph)
+    monkeypatch.setattr(tiering, "_accounts", tiering.defaultdict(tiering.Account))
+    op = registry.get("clip")
+    types = [tiering.type_of(np.empty((300, 300), np.float32))]
+
+    def tier(most):
+        attrs = op.parse({"a_min": 0, "a_max": most})
+        codes = tiering.Codes(op.name, lambda types: operator_graph(op, attrs, types, False))
+        return tiering.Tier(codes, types, lambda: op.expansion(types, attrs, False))
+
+    monkeypatch.setattr(tiering, "BUDGET", tier(0)._judged() / 2)
+    tiers = [tier(k) for k in range(40)]
+    compiled_tiers = [x for x in tiers if x.native() is not None]
+    assert len(compiled_tiers) == len(made) == tiering._UNPROVEN + 2
+    for x in compiled_tiers:  # they do repeat
+        x.native()
+    assert tier(50).native() is not None
 
 
 def test_gradients_of_several_sizes_share_code(calls, monkeypatch):
@@ -109,6 +129,16 @@ def test_gradients_of_several_sizes_share_code(calls, monkeypatch):
         np.testing.assert_allclose(x.grad.asnumpy(), g / 1.5 * 2 * x.asnumpy(), atol=1e-5)
     names = [graph.name for graph in made]
     assert names.count("softmax") == names.count("softmax_backward") == 2
+
+
+def test_gradients_whose_size_only_operands_tell(calls, monkeypatch):
+    for n in (5, 6, 9, 12):
+        x = nd.ones((0, n))
+        x.attach_grad()
+        with autograd.record():
+            y = nd.sum(x)
+        y.backward()
+        assert x.grad.shape == (0, n)
 
 
 def test_gradients_of_gradients_have_code_of_their_own(calls, monkeypatch):
