@@ -52,6 +52,8 @@ def aside(compute: Callable[[], T]) -> T:
             threading.Thread(target=work, name="gluonjit compiler").start()
         except RuntimeError:  # the system refuses, or the interpreter is about to end
             return compute()
+        except KeyError as e:  # what the handler raised came into `start`, which did not find its thread any more
+            raise (e.__context__ or e) from None
         found = _taken(answer)
     except BaseException:
         left.set()

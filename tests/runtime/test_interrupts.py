@@ -243,3 +243,18 @@ def test_a_signal_handler_that_forks():
     print(right, os.waitpid(pids[0], 0)[1])
     """
     assert process(code) == ["True", "0"]
+
+
+def test_what_a_handler_raises_while_the_thread_starts(monkeypatch):
+    class Late(Exception):
+        pass
+
+    def start(self):  # as in CPython, where the thread has told that it runs, and the handler raises then
+        try:
+            raise Late
+        except Exception:
+            del {}[self]
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(Late):
+        aside(lambda: 1)
