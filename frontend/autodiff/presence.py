@@ -248,7 +248,7 @@ class _Writer:
         )
         token = None if DETACHED.of(op) else self._total(given)
         if op in self.layers:
-            number, token = self.layers[op], token or self._none()
+            number, token = self.layers[op], self._none() if token is None else token
             if _ignores_cotangents(op, bool(op.attrs.get(TRAINING.name, self.b.training))):
                 free = _free(op)
                 *gated, token = _gate(self.b, [operands[k] for k in free], token, op, number)
@@ -327,7 +327,7 @@ class _Writer:
         regions = [b.build([*outputs, *tokens[carried:]], body.attrs)]
         if condition:
             regions.append(_with_inputs(condition[0], 1 + carried, carried, len(outside)))
-        state = [t or self._none() for t in given[:carried]]
+        state = [self._none() if t is None else t for t in given[:carried]]
         names = [r.name for r in op.results]
         names[carried:carried] = [""] * carried
         every = self.b.emit(
