@@ -460,9 +460,6 @@ class _ByRule(Rewriter):
     def __init__(self, graph: Graph, rule: Rule, level: str | None) -> None:
         super().__init__(graph, level)
         self.rule = rule
-        # What stays as it is, inputs and ops, belongs to both graphs.
-        self.b._inputs[:] = graph.inputs
-        self.env = {v: v for v in graph.inputs}
         self.changed = level is not None and level != graph.level
         self.b.key = next((self.env[v] for v in graph.inputs if v.name == opdef.RNG_KEY), None)
 
@@ -470,12 +467,12 @@ class _ByRule(Rewriter):
         operands = tuple([self.env[v] for v in op.operands])
         new = self._replacement(op, operands)
         if new is None:
-            new = kept(self.b, op, operands)
+            new = reemit(self.b, op, operands)
         else:
             self.changed = True
             for old, value in zip(op.results, new, strict=True):
                 if old.name and not value.name:
-                    # Only a hint for the printer.
+                    # Only a hint for the printer, on a value that this very builder made.
                     object.__setattr__(value, "name", old.name)
         if op.results and op.results[0].name == opdef.RNG_KEY:
             self.b.key = new[0]
@@ -525,14 +522,6 @@ def reemit(b: Builder, op: Op, operands: Sequence[Value]) -> tuple[Value, ...]:
         b._append(Op(op.name, tuple(operands), op.attrs, results, op.regions, op.loc or b.loc))
         return results
     return b.emit(op.name, operands, op.attrs, op.regions, op.loc, [r.name for r in op.results])
-
-
-def kept(b: Builder, op: Op, operands: tuple[Value, ...]) -> tuple[Value, ...]:
-    """`reemit`, for the one copy that the new graph is to have: the op itself if its operands are those that it had."""
-    if operands == op.operands:
-        b._append(op)
-        return op.results
-    return reemit(b, op, operands)
 
 
 def subgraph(name: str, ops: Iterable[Op], inputs: Sequence[Value], outputs: Sequence[Value], level: str) -> Graph:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from gluonjit.ir.graph import Builder, Graph, Op, Value, kept, rewrite
+from gluonjit.ir.graph import Builder, Graph, Op, Value, reemit, rewrite
 from gluonjit.ir.structure import op_key
 from gluonjit.passes.dce import changes_late, is_pure
 from gluonjit.passes.manager import register_pass
@@ -29,7 +29,7 @@ def cse(graph: Graph) -> Graph:
         if key in seen:
             merged = True
         else:
-            seen[key] = kept(b, op, operands)
+            seen[key] = reemit(b, op, operands)
         return seen[key]
 
     result = rewrite(graph, rule)
