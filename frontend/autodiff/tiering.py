@@ -179,6 +179,22 @@ class Codes:
         self._missed: dict[Hashable, float] = {}
         """By family (`codes.store`): what calls would have gained since the last code was made."""
 
+        self._gains: dict[Hashable, float] = {}
+        """What native code saves for each element of operands, without the call, by family and magnitude of their
+        number: judging takes as long as a small call."""
+
+    def gain(self, types: tuple[TensorType, ...], judged: Callable[[], float]) -> float:
+        """What a call gains; `judged()` computes it. Nothing, or infinitely much, is about these operands alone."""
+        count = sum(t.size for t in types)
+        key = tuple([(t.dtype, t.rank) for t in types]), count.bit_length()
+        each = self._gains.get(key)
+        if each is None:
+            found = judged()
+            if found == 0.0 or math.isinf(found) or not count:
+                return found
+            each = self._gains[key] = (found + _CALL) / count
+        return each * count - _CALL
+
     @property
     def packs(self) -> bool:
         """Whether weights are packed in each call."""
@@ -228,7 +244,7 @@ class Tier:
             self._earn(self._code)
             return self._code
         if self._gain is None:
-            self._gain = self._judged()
+            self._gain = self._codes.gain(self._types, self._judged)
         if self._gain > 0:
             try:
                 self._code = self._codes.code(self._types, self._gain)

@@ -95,6 +95,14 @@ def test_code_is_made_when_calls_would_have_gained_as_much_as_it_costs(monkeypat
     assert first.native() is not others[-1].native() and tier(2, 2).native() is None and len(made) == 2
 
 
+def test_sizes_of_one_magnitude_are_judged_once():
+    codes = tiering.Codes("tanh", lambda types: pytest.fail("compiled"))
+    small, large = ((tiering.type_of(np.empty((n, 3), np.float32)),) for n in (100, 120))
+    gain = codes.gain(small, lambda: 1e6 - tiering._CALL)
+    assert gain == pytest.approx(1e6 - tiering._CALL)
+    assert codes.gain(large, lambda: pytest.fail("judged")) == pytest.approx(1.2e6 - tiering._CALL)
+
+
 def test_an_operator_that_never_repeats_is_compiled_ever_less(monkeypatch):
     made = compiled(monkeypatch, lambda graph: graph)
     monkeypatch.setattr(tiering, "_accounts", tiering.defaultdict(tiering.Account))
@@ -106,7 +114,7 @@ def test_an_operator_that_never_repeats_is_compiled_ever_less(monkeypatch):
         codes = tiering.Codes(op.name, lambda types: operator_graph(op, attrs, types, False))
         return tiering.Tier(codes, types, lambda: op.expansion(types, attrs, False))
 
-    monkeypatch.setattr(tiering, "BUDGET", tier(0)._judged() / 2)
+    monkeypatch.setattr(tiering, "BUDGET", tier(0)._judged() / 3)
     tiers = [tier(k) for k in range(40)]
     compiled_tiers = [x for x in tiers if x.native() is not None]
     assert len(compiled_tiers) == len(made) == tiering._UNPROVEN + 2
