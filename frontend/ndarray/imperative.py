@@ -24,7 +24,7 @@ from gluonjit.ndarray import sparse_operators
 from gluonjit.ndarray.ndarray import EAGER, EXACT, NDArray
 from gluonjit.ndarray.variable import tracked
 from gluonjit.operators.registry import UNFORESEEN, Operator, OperatorError, cache_key, unforeseen
-from gluonjit.runtime.eager import BFLOAT16, Eager, Exact, needs_exact, quiet
+from gluonjit.runtime.eager import Eager, Exact, needs_exact, quiet
 from gluonjit.runtime.storage import Storage
 
 # Bits of ndarray.flags.num: C-contiguous, owns its data, writeable. A result with all three that is not an operand is
@@ -41,7 +41,6 @@ class _Call:
         "attrs",
         "computations",
         "context",
-        "exact",
         "has_tiers",
         "makes_sparse",
         "tiers",
@@ -56,11 +55,9 @@ class _Call:
         """Whether native code may compute it. A number is another one in each call, and takes NumPy one pass."""
         self.tiers: Any = None
         """What chooses between NumPy and native code for large operands (`autodiff/tiering.py`), once there are any."""
-        self.exact = needs_exact(*self.attrs.values())
-        """Whether `Exact` has to compute it, whatever the operands."""
-        self.accepted: set[tuple[np.dtype, ...]] = set()
-        """Element types of operands that go together."""
         self.arity = len(op.input_names(self.attrs))
+        self.accepted: tuple[Sequence[np.dtype | None], bool] = (None,) * self.arity, needs_exact(*self.attrs.values())
+        """Element types of operands that go together, those of the last call, and whether `Exact` is for them."""
         self.visible = op.visible(self.attrs) if op.visible else len(op.outputs(self.attrs))
         self.makes_sparse = sparse_operators.makes_sparse(op, self.attrs)
         # Operators without inputs get their result's device as an attribute.
@@ -148,15 +145,11 @@ def invoke(
                     results = call.tiers.run(inputs, modes.training, key)
                     break
         if results is None:
-            exact = call.exact
-            if arrays:
-                dtype = arrays[0].dtype
-                if dtype is BFLOAT16:
-                    exact = True
-                for x in arrays[1:]:
-                    if x.dtype is not dtype:
-                        exact = _checked(op, call, arrays)
-                        break
+            types, exact = call.accepted
+            for x, dtype in zip(arrays, types):
+                if x.dtype is not dtype:
+                    exact = _checked(op, call, arrays)
+                    break
             emitter = (EXACT if exact else EAGER)[modes.training]
             if key is not None:
                 emitter = _drawing(key, exact)
@@ -195,8 +188,8 @@ def invoke(
                 wrap = x._wrap_alike
                 break
     wrapped = []
-    for k, result in enumerate(results):
-        others = [*arrays, *results[:k]] if k else arrays
+    others = arrays
+    for result in results:
         if result.__class__ is not np.ndarray or result.flags.num & _FRESH != _FRESH:
             try:
                 result = _own(result, others)
@@ -210,6 +203,8 @@ def invoke(
         if context is not None:
             x._storage = Storage(context)
         wrapped.append(x)
+        if len(results) > 1:
+            others = [*others, x._array]
     if flows:
         late.record_operator(op, call.attrs, inputs, wrapped, key, call.computations)
     return wrapped[0] if len(wrapped) == 1 else wrapped
@@ -259,11 +254,11 @@ def _checked(op: Operator, call: _Call, arrays: Sequence[np.ndarray]) -> bool:
     """Whether `Exact` has to compute. Raises the error of inference if element types do not go together, because NumPy
     would find one for both."""
     types = tuple([x.dtype for x in arrays])
-    if types not in call.accepted:
-        if not (op.imperative_only or op.host):
-            op.infer([type_of(x) for x in arrays], call.attrs)
-        call.accepted.add(types)
-    return call.exact or BFLOAT16 in types
+    if len(set(types)) > 1 and not (op.imperative_only or op.host):
+        op.infer([type_of(x) for x in arrays], call.attrs)
+    exact = needs_exact(*arrays, *call.attrs.values())
+    call.accepted = types, exact
+    return exact
 
 
 def _explained(op: Operator, arrays: Sequence[np.ndarray], attrs: dict[str, Any]) -> Exception | None:

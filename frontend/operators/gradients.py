@@ -36,7 +36,7 @@ def unchanged(b: Any, g: Any, y: Any, x: Any, **_attrs: Any) -> Any:
 def relu(b: Any, g: Any, y: Any, x: Any, **_attrs: Any) -> tuple[Any]:
     """The gradient of max(x, 0): 0 at 0, as in MXNet."""
     none = b.constant(0, dtype_of(y[0]))
-    return (b.select(b.gt(y[0], none), g[0], none),)
+    return (b.select(y[0] > none, g[0], none),)
 
 
 def softsign(b: Any, g: Any, y: Any, x: Any, **_attrs: Any) -> tuple[Any] | None:
@@ -44,8 +44,8 @@ def softsign(b: Any, g: Any, y: Any, x: Any, **_attrs: Any) -> tuple[Any] | None
     dtype = dtype_of(x[0])
     if not dtype.is_float:
         return None
-    below = b.add(b.constant(1, dtype), b.abs(x[0]))
-    return (b.div(g[0], b.mul(below, below)),)
+    below = 1 + abs(x[0])
+    return (g[0] / (below * below),)
 
 
 def refused(b: Any, g: Any, y: Any, x: Any, **_attrs: Any) -> Any:

@@ -157,8 +157,8 @@ def mean(b: Any, x: Any, axes: tuple[int, ...]) -> Any:
     if dtype_of(x) is not F64:
         return first
     keep = tuple(1 if k in axes else n for k, n in enumerate(x.shape))
-    rest = b.reduce(b.sub(x, b.reshape(first, shape=keep)), op="mean", axes=axes)
-    return b.add(first, b.select(b.isfinite(rest), rest, b.constant(0, F64)))
+    rest = b.reduce(x - b.reshape(first, shape=keep), op="mean", axes=axes)
+    return first + b.select(b.isfinite(rest), rest, b.constant(0, F64))
 
 
 def moments(b: Any, x: Any, axes: tuple[int, ...]) -> tuple[Any, Any, Any]:
@@ -168,9 +168,9 @@ def moments(b: Any, x: Any, axes: tuple[int, ...]) -> tuple[Any, Any, Any]:
     """
     keep = tuple(1 if k in axes else n for k, n in enumerate(x.shape))
     average = b.reshape(mean(b, x, axes), shape=keep)
-    centred = b.sub(x, average)
+    centred = x - average
     count = b.constant(max(math.prod(x.shape[k] for k in axes), 1), dtype_of(x))
-    variance = b.div(b.reduce(b.mul(centred, centred), op="sum", axes=axes), count)
+    variance = b.div(b.reduce(centred * centred, op="sum", axes=axes), count)  # of integers, too
     return average, b.reshape(variance, shape=keep), centred
 
 

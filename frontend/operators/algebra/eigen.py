@@ -41,14 +41,14 @@ def _eigen(b: Any, a: Any, precision: float) -> tuple[Any, Any]:
     batch, size = a.shape[:2]
     dtype = dtype_of(a)
     row, column = (b.iota(shape=s, axis=k, dtype=I64) for k, s in ((1, (1, size, 1)), (2, (1, 1, size))))
-    a = b.select(b.ge(row, column), a, transposed(b, a))
+    a = b.select(row >= column, a, transposed(b, a))
     # 0, or NaN if any element is NaN or infinite, which comparisons would hide.
-    invalid = b.reduce(b.mul(a, scalar(b, 0, dtype)), op="sum", axes=(1, 2))
+    invalid = b.reduce(a * 0, op="sum", axes=(1, 2))
     # For odd n, a row of zeros is added, which pairs with the row that would be left over.
     n = size + size % 2
     if n > size:
         a = b.pad(a, scalar(b, 0, dtype), low=(0, 0, 0), high=(0, 1, 1))
-    small = b.mul(b.reduce(b.mul(a, a), op="sum", axes=(1, 2)), scalar(b, precision**2, dtype))
+    small = b.reduce(a * a, op="sum", axes=(1, 2)) * scalar(b, precision**2, dtype)
 
     def step(b: Any, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
         a, vectors = state
@@ -59,16 +59,16 @@ def _eigen(b: Any, a: Any, precision: float) -> tuple[Any, Any]:
     def play(b: Any, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
         (a, vectors), _ = loop(b, step, state[:2], (), (), trip=max(n - 1, 1))
         one, other = (b.iota(shape=(1, n, 1) if k == 1 else (1, 1, n), axis=k, dtype=I64) for k in (1, 2))
-        rest = b.select(b.eq(one, other), scalar(b, 0, dtype), b.mul(a, a))
+        rest = b.select(b.eq(one, other), scalar(b, 0, dtype), a * a)
         return [a, vectors, b.reduce(rest, op="sum", axes=(1, 2))], []
 
     def more(b: Any, index: Any, state: Any, captured: Any) -> Any:
-        return b.reduce(b.gt(state[2], captured[0]), op="any", axes=(0,))
+        return b.reduce(state[2] > captured[0], op="any", axes=(0,))
 
     begin = [a, identity(b, a, n), filled(b, math.inf, (batch,), dtype)]
     (a, vectors, _), _ = loop(b, play, begin, (), [small], trip=_MOST_ROUNDS, condition=more)
     values, vectors = _sorted(b, diagonal(b, a, 0), vectors, size)
-    return b.add(values, b.reshape(invalid, shape=(batch, 1))), b.add(vectors, b.reshape(invalid, shape=(batch, 1, 1)))
+    return values + b.reshape(invalid, shape=(batch, 1)), vectors + b.reshape(invalid, shape=(batch, 1, 1))
 
 
 def _rotation(b: Any, a: Any) -> tuple[Any, Any]:
@@ -87,12 +87,12 @@ def _zeroing(b: Any, p: Any, q: Any, across: Any) -> tuple[Any, Any]:
     dtype = dtype_of(p)
     zero, one, two = (scalar(b, v, dtype) for v in (0, 1, 2))
     clear = b.eq(across, zero)
-    slope = b.div(b.sub(q, p), b.mul(two, b.select(clear, one, across)))
-    tangent = b.div(one, b.add(b.abs(slope), b.sqrt(b.add(one, b.mul(slope, slope)))))
-    tangent = b.select(b.lt(slope, zero), b.neg(tangent), tangent)
+    slope = (q - p) / (two * b.select(clear, one, across))
+    tangent = one / (abs(slope) + b.sqrt(one + slope * slope))
+    tangent = b.select(slope < zero, -tangent, tangent)
     tangent = b.select(clear, zero, tangent)
-    cosine = b.div(one, b.sqrt(b.add(one, b.mul(tangent, tangent))))
-    return cosine, b.mul(tangent, cosine)
+    cosine = one / b.sqrt(one + tangent * tangent)
+    return cosine, tangent * cosine
 
 
 def _turned(b: Any, x: Any, rotation: tuple[Any, Any], axis: int) -> Any:
@@ -110,7 +110,7 @@ def _turned(b: Any, x: Any, rotation: tuple[Any, Any], axis: int) -> Any:
     top, bottom = part(x, 0, half), part(x, half, 2 * half)
     shape = (x.shape[0], half, 1) if axis == 1 else (x.shape[0], 1, half)
     c, s = (b.reshape(v, shape=shape) for v in rotation)
-    top, bottom = b.sub(b.mul(c, top), b.mul(s, bottom)), b.add(b.mul(s, top), b.mul(c, bottom))
+    top, bottom = c * top - s * bottom, s * top + c * bottom
     if half == 1:
         return b.concat(top, bottom, axis=axis)
     return b.concat(
@@ -135,17 +135,17 @@ def _sorted(b: Any, values: Any, vectors: Any, size: int) -> tuple[Any, Any]:
     values, order = b.sort(key, axis=1)
     values = b.slice(values, start=(0, 0), size=(batch, size))
     vectors = b.slice(rows(b, vectors, order), start=(0, 0, 0), size=(batch, size, size))
-    return values, b.select(_leads_negative(b, vectors), b.neg(vectors), vectors)
+    return values, b.select(_leads_negative(b, vectors), -vectors, vectors)
 
 
 def _leads_negative(b: Any, vectors: Any) -> Any:
     """Whether the element of each row that is largest by magnitude is negative: (batch, rows, 1)."""
     batch, count, size = vectors.shape
     zero = scalar(b, 0, dtype_of(vectors))
-    largest = b.reshape(b.arg_reduce(b.abs(vectors), op="argmax", axis=2), shape=(batch, count, 1))
+    largest = b.reshape(b.arg_reduce(abs(vectors), op="argmax", axis=2), shape=(batch, count, 1))
     column = b.iota(shape=(1, 1, size), axis=2, dtype=I64)
     lead = b.reduce(b.select(b.eq(column, largest), vectors, zero), op="sum", axes=(2,))
-    return b.reshape(b.lt(lead, zero), shape=(batch, count, 1))
+    return b.reshape(lead < zero, shape=(batch, count, 1))
 
 
 def singular_values(b: Any, a: Any) -> tuple[Any, Any, Any]:
@@ -160,7 +160,7 @@ def singular_values(b: Any, a: Any) -> tuple[Any, Any, Any]:
         return identity(b, a, m), filled(b, 0, (batch, m), own), a
     wide = b.cast(a, dtype=F64)
     # As in `_eigen`: NaN if any element is NaN or infinite, and a row of zeros if m is odd.
-    invalid = b.reduce(b.mul(wide, scalar(b, 0, F64)), op="sum", axes=(1, 2))
+    invalid = b.reduce(wide * 0, op="sum", axes=(1, 2))
     k = m + m % 2
     x = b.pad(wide, scalar(b, 0, F64), low=(0, 0, 0), high=(0, k - m, 0)) if k > m else wide
     precision = float(finfo(own.numpy).eps)
@@ -169,14 +169,12 @@ def singular_values(b: Any, a: Any) -> tuple[Any, Any, Any]:
         x, turns, worst = state
         half = k // 2
         top, bottom = (b.slice(x, start=(0, s, 0), size=(batch, half, n)) for s in (0, half))
-        p, q, across = (
-            b.reduce(b.mul(y, z), op="sum", axes=(2,)) for y, z in ((top, top), (bottom, bottom), (top, bottom))
-        )
+        p, q, across = (b.reduce(y * z, op="sum", axes=(2,)) for y, z in ((top, top), (bottom, bottom), (top, bottom)))
         rotation = _zeroing(b, p, q, across)
         # The cosine of the angle between the two rows, which is 0 in the end.
-        lengths = b.sqrt(b.mul(p, q))
+        lengths = b.sqrt(p * q)
         none = b.eq(lengths, scalar(b, 0, F64))
-        angle = b.select(none, scalar(b, 0, F64), b.div(b.abs(across), b.select(none, scalar(b, 1, F64), lengths)))
+        angle = b.select(none, scalar(b, 0, F64), abs(across) / b.select(none, scalar(b, 1, F64), lengths))
         worst = b.maximum(worst, b.reduce(angle, op="max", axes=(1,)))
         return [_turned(b, x, rotation, 1), _turned(b, turns, rotation, 1), worst], []
 
@@ -185,26 +183,26 @@ def singular_values(b: Any, a: Any) -> tuple[Any, Any, Any]:
         return done, []
 
     def more(b: Any, index: Any, state: Any, captured: Any) -> Any:
-        return b.reduce(b.gt(state[2], scalar(b, precision, F64)), op="any", axes=(0,))
+        return b.reduce(state[2] > scalar(b, precision, F64), op="any", axes=(0,))
 
     begin = [x, identity(b, wide, k), filled(b, math.inf, (batch,), F64)]
     (x, turns, _), _ = loop(b, play, begin, (), (), trip=_MOST_ROUNDS, condition=more)
-    values = b.sqrt(b.reduce(b.mul(x, x), op="sum", axes=(2,)))
+    values = b.sqrt(b.reduce(x * x, op="sum", axes=(2,)))
     key = values
     if k > m:  # the added row comes last
-        extra = b.abs(b.reshape(b.slice(turns, start=(0, 0, m), size=(batch, k, 1)), shape=(batch, k)))
+        extra = abs(b.reshape(b.slice(turns, start=(0, 0, m), size=(batch, k, 1)), shape=(batch, k)))
         key = b.select(b.eq(extra, scalar(b, 1, F64)), scalar(b, -1, F64), values)
     order = b.slice(b.sort(key, axis=1, descending=True)[1], start=(0, 0), size=(batch, m))
     values = b.reshape(rows(b, b.reshape(values, shape=(batch, k, 1)), order), shape=(batch, m))
     # Rows of length 0 get directions by the factorization, which leaves those of the others as they are.
     factor, v = lq(b, rows(b, x, order))
     u = transposed(b, b.slice(rows(b, turns, order), start=(0, 0, 0), size=(batch, m, m)))
-    turned = b.reshape(b.lt(diagonal(b, factor, 0), scalar(b, 0, F64)), shape=(batch, m, 1))
+    turned = b.reshape(diagonal(b, factor, 0) < 0, shape=(batch, m, 1))
     negative = _leads_negative(b, v)
-    v = b.select(negative, b.neg(v), v)
+    v = b.select(negative, -v, v)
     flip = b.reshape(b.ne(turned, negative), shape=(batch, 1, m))
-    u = b.select(flip, b.neg(u), u)
+    u = b.select(flip, -u, u)
     each = b.reshape(invalid, shape=(batch, 1, 1))
-    results = b.add(u, each), b.add(values, b.reshape(invalid, shape=(batch, 1))), b.add(v, each)
+    results = u + each, values + b.reshape(invalid, shape=(batch, 1)), v + each
     u, values, v = (b.cast(y, dtype=own) for y in results)
     return u, values, v

@@ -57,7 +57,7 @@ def solve_lower(b: Any, a: Any, x: Any, unit: bool = False) -> Any:
     if n > _BLOCK:
         half = n // 2
         above = solve_lower(b, _part(b, a, (0, half), (0, half)), _part(b, x, (0, half), (0, m)), unit)
-        rest = b.sub(_part(b, x, (half, n), (0, m)), product(b, _part(b, a, (half, n), (0, half)), above))
+        rest = _part(b, x, (half, n), (0, m)) - product(b, _part(b, a, (half, n), (0, half)), above)
         below = solve_lower(b, _part(b, a, (half, n), (half, n)), rest, unit)
         return b.concat(above, below, axis=1)
 
@@ -66,9 +66,9 @@ def solve_lower(b: Any, a: Any, x: Any, unit: bool = False) -> Any:
         row = _numbers(b, n, 1)
         column, solved = _line(b, a, index, 2), _line(b, x, index, 1)
         if not unit:
-            solved = b.div(solved, _line(b, column, index, 1))
-        later = b.sub(x, b.mul(column, solved))
-        return [b.select(b.lt(row, index), x, b.select(b.eq(row, index), solved, later))], []
+            solved = solved / _line(b, column, index, 1)
+        later = x - column * solved
+        return [b.select(row < index, x, b.select(b.eq(row, index), solved, later))], []
 
     (y,), _ = loop(b, body, [x], (), [a], trip=n)
     return y
@@ -94,7 +94,7 @@ def cholesky(b: Any, a: Any) -> Any:
         half = n // 2
         first = cholesky(b, _part(b, a, (0, half), (0, half)))
         beside = transposed(b, solve_lower(b, first, transposed(b, _part(b, a, (half, n), (0, half)))))
-        second = cholesky(b, b.sub(_part(b, a, (half, n), (half, n)), product(b, beside, beside, False, True)))
+        second = cholesky(b, _part(b, a, (half, n), (half, n)) - product(b, beside, beside, False, True))
         none = b.broadcast(scalar(b, 0, dtype_of(a)), shape=(a.shape[0], half, n - half))
         return b.concat(b.concat(first, none, axis=2), b.concat(beside, second, axis=2), axis=1)
 
@@ -102,13 +102,13 @@ def cholesky(b: Any, a: Any) -> Any:
         (a,) = state
         row, column = _numbers(b, n, 1), _numbers(b, n, 2)
         below = _line(b, a, index, 2)
-        new = b.div(below, b.sqrt(_line(b, below, index, 1)))
-        rest = b.sub(a, b.mul(new, transposed(b, new)))
+        new = below / b.sqrt(_line(b, below, index, 1))
+        rest = a - new * transposed(b, new)
         done = b.select(b.eq(column, index), new, a)
-        return [b.select(both(b, b.gt(column, index), b.gt(row, index)), rest, done)], []
+        return [b.select(both(b, column > index, row > index), rest, done)], []
 
     (y,), _ = loop(b, body, [a], (), (), trip=n)
-    return b.select(b.ge(_numbers(b, n, 1), _numbers(b, n, 2)), y, scalar(b, 0, dtype_of(a)))
+    return b.select(_numbers(b, n, 1) >= _numbers(b, n, 2), y, scalar(b, 0, dtype_of(a)))
 
 
 def lu(b: Any, a: Any) -> tuple[Any, Any, Any]:
@@ -124,7 +124,7 @@ def lu(b: Any, a: Any) -> tuple[Any, Any, Any]:
         right = rows(b, _part(b, a, (0, m), (half, n)), order)
         corner, below = _part(b, left, (0, half), (0, half)), _part(b, left, (half, m), (0, half))
         above = solve_lower(b, corner, _part(b, right, (0, half), (0, n - half)), unit=True)
-        rest = b.sub(_part(b, right, (half, m), (0, n - half)), product(b, below, above))
+        rest = _part(b, right, (half, m), (0, n - half)) - product(b, below, above)
         rest, inner, inner_sign = lu(b, rest)
         packed = b.concat(
             b.concat(corner, above, axis=2),
@@ -132,26 +132,26 @@ def lu(b: Any, a: Any) -> tuple[Any, Any, Any]:
             axis=1,
         )
         head, tail = (b.slice(order, start=(0, s), size=(batch, e - s)) for s, e in ((0, half), (half, m)))
-        return packed, b.concat(head, rows(b, tail, inner), axis=1), b.mul(sign, inner_sign)
+        return packed, b.concat(head, rows(b, tail, inner), axis=1), sign * inner_sign
 
     dtype = dtype_of(a)
 
     def body(b: Any, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
         a, order, sign = state
         row, column = _numbers(b, m, 1), _numbers(b, n, 2)
-        size = b.select(b.ge(row, index), b.abs(_line(b, a, index, 2)), scalar(b, -1, dtype))
+        size = b.select(row >= index, abs(_line(b, a, index, 2)), scalar(b, -1, dtype))
         pivot = b.arg_reduce(size, op="argmax", axis=1)  # (batch, 1)
         place = b.iota(shape=(1, m), axis=1, dtype=I64)
         source = b.select(b.eq(place, index), pivot, b.select(b.eq(place, pivot), index, place))
         a, order = rows(b, a, source), rows(b, order, source)
         moved = b.ne(b.reshape(pivot, shape=(batch,)), index)
-        sign = b.select(moved, b.neg(sign), sign)
+        sign = b.select(moved, -sign, sign)
         below, across = _line(b, a, index, 2), _line(b, a, index, 1)
         divisor = _line(b, below, index, 1)
         # A column without a pivot is all 0 already.
-        factor = b.select(b.eq(divisor, scalar(b, 0, dtype)), below, b.div(below, divisor))
-        rest = b.select(b.eq(column, index), factor, b.sub(a, b.mul(factor, across)))
-        return [b.select(both(b, b.gt(row, index), b.ge(column, index)), rest, a), order, sign], []
+        factor = b.select(b.eq(divisor, scalar(b, 0, dtype)), below, below / divisor)
+        rest = b.select(b.eq(column, index), factor, a - factor * across)
+        return [b.select(both(b, row > index, column >= index), rest, a), order, sign], []
 
     order = b.broadcast(b.iota(shape=(1, m), axis=1, dtype=I64), shape=(batch, m))
     sign = b.broadcast(scalar(b, 1, dtype), shape=(batch,))
@@ -188,14 +188,14 @@ def lq(b: Any, a: Any) -> tuple[Any, Any]:
         column = _numbers(b, n, 2)
         row = _line(b, a, index, 1)
         head = _line(b, row, index, 2)
-        tail = b.select(b.gt(column, index), row, zero)
-        squares = b.reshape(b.reduce(b.mul(tail, tail), op="sum", axes=(2,)), shape=head.shape)
+        tail = b.select(column > index, row, zero)
+        squares = b.reshape(b.reduce(tail * tail, op="sum", axes=(2,)), shape=head.shape)
         flat = b.eq(squares, zero)  # nothing to clear
-        length = b.sqrt(b.add(b.mul(head, head), squares))
-        target = b.select(b.gt(head, zero), b.neg(length), length)
-        unit = b.select(flat, one, b.sub(head, target))
-        v = b.select(b.eq(column, index), one, b.div(tail, unit))
-        factor = b.select(flat, zero, b.div(b.sub(target, head), b.select(flat, one, target)))
+        length = b.sqrt(head * head + squares)
+        target = b.select(head > zero, -length, length)
+        unit = b.select(flat, one, head - target)
+        v = b.select(b.eq(column, index), one, tail / unit)
+        factor = b.select(flat, zero, (target - head) / b.select(flat, one, target))
         return [_reflected(b, a, v, factor)], [v, factor]
 
     (l,), (vs, factors) = loop(b, clear, [a], (), (), trip=m)
@@ -207,11 +207,11 @@ def lq(b: Any, a: Any) -> tuple[Any, Any]:
     back = [b.reverse(x, axes=(0,)) for x in (vs, factors)]
     (q,), _ = loop(b, undo, [q], back, (), trip=m)
     l = _part(b, l, (0, m), (0, m))
-    return b.select(b.ge(_numbers(b, m, 1), _numbers(b, m, 2)), l, scalar(b, 0, dtype)), q
+    return b.select(_numbers(b, m, 1) >= _numbers(b, m, 2), l, scalar(b, 0, dtype)), q
 
 
 def _reflected(b: Any, x: Any, v: Any, factor: Any) -> Any:
     """x (1 - factor vᵀ v), for rows v (batch, 1, n)."""
-    along = b.reduce(b.mul(x, v), op="sum", axes=(2,))
+    along = b.reduce(x * v, op="sum", axes=(2,))
     along = b.reshape(along, shape=(*along.shape, 1))
-    return b.sub(x, b.mul(b.mul(along, factor), v))
+    return x - along * factor * v

@@ -36,7 +36,7 @@ def like(b: Any, y: Any, x: Any, last: int = 2) -> Any:
 
 def require(b: Any, holds: Any, error: str) -> None:
     """The error of this name in `ERRORS` unless all of these bools are true."""
-    wrong = b.cast(getattr(b, "not")(b.reduce(holds, op="all", axes=tuple(range(len(holds.shape))))), dtype=I64)
+    wrong = b.cast(~b.reduce(holds, op="all", axes=tuple(range(len(holds.shape)))), dtype=I64)
     b.check_index(b.reshape(wrong, shape=(1, 1)), sizes=(1,), negative=False, error=error)
 
 
@@ -82,12 +82,12 @@ def potrf(b: Any, A: Any, *, lower: bool) -> Any:
     y = factorization.cholesky(b, a)
     # A pivot that is not positive gives NaN; so does NaN in the triangle, which is no error.
     n, own = a.shape[1], dtype_of(a)
-    below = b.ge(b.iota(shape=(1, n, 1), axis=1, dtype=I64), b.iota(shape=(1, 1, n), axis=2, dtype=I64))
-    none = b.mul(b.select(below, a, scalar(b, 0, own)), scalar(b, 0, own))
+    below = b.iota(shape=(1, n, 1), axis=1, dtype=I64) >= b.iota(shape=(1, 1, n), axis=2, dtype=I64)
+    none = b.select(below, a, scalar(b, 0, own)) * 0
     finite = b.eq(b.reduce(none, op="sum", axes=(1, 2)), scalar(b, 0, own))
     pivots = diagonal(b, y, 0)
     failed = b.reduce(b.ne(pivots, pivots), op="any", axes=(1,))
-    require(b, getattr(b, "not")(getattr(b, "and")(failed, finite)), "potrf")
+    require(b, ~(failed & finite), "potrf")
     return like(b, y if lower else factorization.transposed(b, y), A)
 
 
@@ -166,7 +166,7 @@ def det(b: Any, A: Any) -> Any:
     """
     matrices("linalg_det", A, square=True)
     packed, _, sign = factorization.lu(b, batched(b, A))
-    return like(b, b.mul(b.reduce(diagonal(b, packed, 0), op="prod", axes=(1,)), sign), A, 0)
+    return like(b, b.reduce(diagonal(b, packed, 0), op="prod", axes=(1,)) * sign, A, 0)
 
 
 @operator(
@@ -189,8 +189,8 @@ def slogdet(b: Any, A: Any) -> Any:
     matrices("linalg_slogdet", A, square=True)
     packed, _, sign = factorization.lu(b, batched(b, A))
     pivots = diagonal(b, packed, 0)
-    sign = b.mul(sign, b.reduce(b.sign(pivots), op="prod", axes=(1,)))
-    return like(b, sign, A, 0), like(b, b.reduce(b.log(b.abs(pivots)), op="sum", axes=(1,)), A, 0)
+    sign = sign * b.reduce(b.sign(pivots), op="prod", axes=(1,))
+    return like(b, sign, A, 0), like(b, b.reduce(b.log(abs(pivots)), op="sum", axes=(1,)), A, 0)
 
 
 @operator(

@@ -31,12 +31,12 @@ def _below(b: Any, x: Any, diagonal: float) -> Any:
     """The lower triangle of `x` with its diagonal multiplied by a number, zeros above."""
     row, column = _order(b, x.shape[1])
     dtype = dtype_of(x)
-    on = b.mul(x, scalar(b, diagonal, dtype))
-    return b.select(b.gt(row, column), x, b.select(b.eq(row, column), on, scalar(b, 0, dtype)))
+    on = x * scalar(b, diagonal, dtype)
+    return b.select(row > column, x, b.select(b.eq(row, column), on, scalar(b, 0, dtype)))
 
 
 def _symmetric(b: Any, x: Any) -> Any:
-    return b.mul(b.add(x, transposed(b, x)), scalar(b, 0.5, dtype_of(x)))
+    return (x + transposed(b, x)) * 0.5
 
 
 def potrf(b: Any, g: Any, y: Any, x: Any, *, lower: bool) -> Gradients:
@@ -53,9 +53,9 @@ def potri(b: Any, g: Any, y: Any, x: Any, *, lower: bool) -> Gradients:
     factor, g, inverse = _batched(b, x[0]), _batched(b, g[0]), _batched(b, y[0])
     if not lower:
         factor = transposed(b, factor)
-    both = b.add(g, transposed(b, g))
+    both = g + transposed(b, g)
     right = transposed(b, solve(b, factor, identity(b, factor, factor.shape[1]), lower=True))
-    d = b.neg(_below(b, product(b, product(b, inverse, both), right), 1))
+    d = -_below(b, product(b, product(b, inverse, both), right), 1)
     return (b.reshape(d if lower else transposed(b, d), shape=tuple(x[0].shape)),)
 
 
@@ -65,17 +65,17 @@ def trsm(b: Any, g: Any, y: Any, x: Any, *, transpose: bool, rightside: bool, lo
         g, y, transpose = transposed(b, g), transposed(b, y), not transpose
     back = solve(b, a, g, lower, not transpose)
     d = product(b, y, back, transpose_y=True) if transpose else product(b, back, y, transpose_y=True)
-    d = b.neg(_below(b, d, 1) if lower else transposed(b, _below(b, transposed(b, d), 1)))
+    d = -(_below(b, d, 1) if lower else transposed(b, _below(b, transposed(b, d), 1)))
     by_right = transposed(b, back) if rightside else back
     if alpha != 1:
-        by_right = b.mul(by_right, scalar(b, alpha, dtype_of(a)))
+        by_right = by_right * scalar(b, alpha, dtype_of(a))
     return b.reshape(d, shape=tuple(x[0].shape)), b.reshape(by_right, shape=tuple(x[1].shape))
 
 
 def inverse(b: Any, g: Any, y: Any, x: Any) -> Gradients:
     y, g = _batched(b, y[0]), _batched(b, g[0])
     d = product(b, product(b, y, g, transpose_x=True), y, transpose_y=True)
-    return (b.reshape(b.neg(d), shape=tuple(x[0].shape)),)
+    return (b.reshape(-d, shape=tuple(x[0].shape)),)
 
 
 def _by_inverse(b: Any, a: Any, factor: Any, regular: Any) -> Any:
@@ -85,13 +85,13 @@ def _by_inverse(b: Any, a: Any, factor: Any, regular: Any) -> Any:
     each = (a.shape[0], 1, 1)
     regular = b.reshape(regular, shape=each)
     a = b.select(regular, a, identity(b, a, a.shape[1]))
-    d = b.mul(transposed(b, factorization.inverse(b, a)), b.reshape(factor, shape=each))
+    d = transposed(b, factorization.inverse(b, a)) * b.reshape(factor, shape=each)
     return b.reshape(b.select(regular, d, scalar(b, 0, dtype_of(a))), shape=shape)
 
 
 def det(b: Any, g: Any, y: Any, x: Any) -> Gradients:
     regular = b.ne(y[0], scalar(b, 0, dtype_of(y[0])))
-    return (_by_inverse(b, x[0], b.mul(g[0], y[0]), regular),)
+    return (_by_inverse(b, x[0], g[0] * y[0], regular),)
 
 
 def slogdet(b: Any, g: Any, y: Any, x: Any) -> Gradients:
@@ -100,9 +100,9 @@ def slogdet(b: Any, g: Any, y: Any, x: Any) -> Gradients:
 
 def gelqf(b: Any, g: Any, y: Any, x: Any) -> Gradients:
     (q, factor), (by_q, by_factor) = ([_batched(b, v) for v in pair] for pair in (y, g))
-    inner = b.sub(product(b, factor, by_factor, transpose_x=True), product(b, by_q, q, transpose_y=True))
-    symmetric = b.add(_below(b, inner, 1), transposed(b, _below(b, inner, 0)))
-    d = solve(b, factor, b.add(by_q, product(b, symmetric, q)), lower=True, transpose=True)
+    inner = product(b, factor, by_factor, transpose_x=True) - product(b, by_q, q, transpose_y=True)
+    symmetric = _below(b, inner, 1) + transposed(b, _below(b, inner, 0))
+    d = solve(b, factor, by_q + product(b, symmetric, q), lower=True, transpose=True)
     return (b.reshape(d, shape=tuple(x[0].shape)),)
 
 
@@ -112,10 +112,10 @@ def syevd(b: Any, g: Any, y: Any, x: Any) -> Gradients:
     batch, n, _ = vectors.shape
     values, by_values = (b.reshape(v, shape=(batch, n)) for v in (y[1], g[1]))
     dtype = dtype_of(vectors)
-    gap = b.sub(b.reshape(values, shape=(batch, n, 1)), b.reshape(values, shape=(batch, 1, n)))
+    gap = b.reshape(values, shape=(batch, n, 1)) - b.reshape(values, shape=(batch, 1, n))
     zero = scalar(b, 0, dtype)
     same = b.eq(gap, zero)
-    mixed = b.div(product(b, by_vectors, vectors, transpose_y=True), b.select(same, scalar(b, 1, dtype), gap))
+    mixed = product(b, by_vectors, vectors, transpose_y=True) / b.select(same, scalar(b, 1, dtype), gap)
     row, column = _order(b, n)
     inner = b.select(b.eq(row, column), b.reshape(by_values, shape=(batch, n, 1)), b.select(same, zero, mixed))
     d = product(b, product(b, vectors, _symmetric(b, inner), transpose_x=True), vectors)
@@ -130,7 +130,7 @@ def solve_system(b: Any, g: Any, y: Any, x: Any) -> Gradients:
     packed, order, _ = factorization.lu(b, transposed(b, a))
     by_right = solve_lower(b, packed, rows(b, g, order), unit=True)
     by_right = solve(b, packed, by_right, lower=False)
-    d = b.neg(product(b, by_right, solution, transpose_y=True))
+    d = -product(b, by_right, solution, transpose_y=True)
     found = zip((d, by_right), x)
     return tuple(b.cast(b.reshape(v, shape=tuple(of.shape)), dtype=dtype_of(of)) for v, of in found)
 
@@ -145,20 +145,17 @@ def svd(b: Any, g: Any, y: Any, x: Any) -> Gradients:
     rows_, columns = b.reshape(values, shape=(batch, m, 1)), b.reshape(values, shape=(batch, 1, m))
     row, column = _order(b, m)
     one, zero = scalar(b, 1, dtype), scalar(b, 0, dtype)
-    gap = b.mul(b.maximum(b.abs(b.sub(rows_, columns)), least), b.maximum(b.add(rows_, columns), least))
-    gap = b.select(b.lt(row, column), b.neg(gap), gap)
-    weight = b.select(b.eq(row, column), zero, b.div(one, b.select(b.eq(row, column), one, gap)))
+    gap = b.maximum(abs(rows_ - columns), least) * b.maximum(rows_ + columns, least)
+    gap = b.select(row < column, -gap, gap)
+    weight = b.select(b.eq(row, column), zero, one / b.select(b.eq(row, column), one, gap))
 
     def turning(x: Any) -> Any:
-        return b.mul(weight, b.sub(x, transposed(b, x)))
+        return weight * (x - transposed(b, x))
 
-    inverse = b.div(one, b.maximum(rows_, least))
+    inverse = one / b.maximum(rows_, least)
     across = product(b, v, by_v, transpose_y=True)
-    inner = b.add(
-        b.mul(turning(product(b, u, by_u, transpose_x=True)), columns),
-        b.mul(turning(across), rows_),
-    )
-    inner = b.add(inner, b.select(b.eq(row, column), b.reshape(by_values, shape=(batch, m, 1)), zero))
-    rest = b.mul(b.sub(by_v, product(b, transposed(b, across), v)), inverse)
-    d = product(b, u, b.add(product(b, inner, v), rest))
+    inner = turning(product(b, u, by_u, transpose_x=True)) * columns + turning(across) * rows_
+    inner = inner + b.select(b.eq(row, column), b.reshape(by_values, shape=(batch, m, 1)), zero)
+    rest = (by_v - product(b, transposed(b, across), v)) * inverse
+    d = product(b, u, product(b, inner, v) + rest)
     return (b.reshape(d, shape=tuple(x[0].shape)),)

@@ -106,7 +106,7 @@ def khatri_rao(b: Any, *args: Any, num_args: int) -> Any:
     y = args[0]
     for x in args[1:]:
         m, n = y.shape[0], x.shape[0]
-        both = b.mul(b.reshape(y, shape=(m, 1, columns)), b.reshape(x, shape=(1, n, columns)))
+        both = b.reshape(y, shape=(m, 1, columns)) * b.reshape(x, shape=(1, n, columns))
         y = b.reshape(both, shape=(m * n, columns))
     return y
 
@@ -133,7 +133,7 @@ def matrices(operator: str, *inputs: Any, square: bool = False) -> int:
 
 
 def scaled(b: Any, x: Any, factor: float) -> Any:
-    return x if factor == 1 else b.mul(x, scalar(b, factor, dtype_of(x)))
+    return x if factor == 1 else x * scalar(b, factor, dtype_of(x))
 
 
 def _moved(rank: int, source: int, target: int) -> tuple[int, ...]:
@@ -221,7 +221,7 @@ def gemm(
         raise OperatorError(
             f"Shape inconsistent, Provided = {shape_text(C.shape)}, inferred shape={shape_text(product.shape)}"
         )
-    return b.add(scaled(b, product, alpha), scaled(b, C, beta))
+    return scaled(b, product, alpha) + scaled(b, C, beta)
 
 
 @operator(
@@ -251,7 +251,7 @@ def triangle(b: Any, A: Any, lower: bool) -> Any:
     side = A.shape[-1]
     row = b.iota(shape=(side, 1), axis=0, dtype=I64)
     column = b.iota(shape=(1, side), axis=1, dtype=I64)
-    kept = b.ge(row, column) if lower else b.le(row, column)
+    kept = row >= column if lower else row <= column
     return b.select(kept, A, b.constant(0, dtype_of(A)))
 
 

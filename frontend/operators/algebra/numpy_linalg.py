@@ -223,10 +223,10 @@ def _pseudo_inverse(b: Any, A: Any, rcond: Any) -> Any:
     k = min(m, n)
     if k:
         largest = b.reduce(values, op="max", axes=(1,))
-        limit = b.reshape(b.mul(largest, rcond), shape=(batch, 1))
-        used, one = b.gt(values, limit), scalar(b, 1, F64)
-        values = b.select(used, b.div(one, b.select(used, values, one)), scalar(b, 0, F64))
-    y = product(b, b.mul(v, b.reshape(values, shape=(batch, k, 1))), u, transpose_x=True, transpose_y=True)
+        limit = b.reshape(largest * rcond, shape=(batch, 1))
+        used, one = values > limit, scalar(b, 1, F64)
+        values = b.select(used, one / b.select(used, values, one), scalar(b, 0, F64))
+    y = product(b, v * b.reshape(values, shape=(batch, k, 1)), u, transpose_x=True, transpose_y=True)
     y = y if m <= n else transposed(b, y)
     return b.cast(b.reshape(y, shape=(*A.shape[:-2], n, m)), dtype=dtype_of(A))
 

@@ -115,7 +115,7 @@ def _seed(b: Builder, attrs: Attrs) -> Value:
 
 def _advance(b: Builder, seed: Value, index: Value, per_iteration: int, before: int) -> None:
     """Makes `b` draw, in iteration `index`, from stream index * per_iteration + before onwards."""
-    step = b.add(b.mul(index, b.constant(per_iteration, I64)), b.constant(before, I64))
+    step = index * per_iteration + before
     moved = b.concat(b.constant([0], I64), b.reshape(step, shape=(1,)), axis=0)
     (b.key,) = b.emit("add", (seed, moved), result_names=[RNG_KEY])
 

@@ -26,14 +26,14 @@ _SELU_SCALE, _SELU_ALPHA = 1.0507009873554804934193349852946, 1.6732632423543772
 
 def softrelu(b: Any, x: Any) -> Any:
     """log(1 + exp(x)) without overflow: max(x, 0) + log1p(exp(-|x|))."""
-    return b.add(b.maximum(x, b.constant(0, dtype_of(x))), b.log1p(b.exp(b.neg(b.abs(x)))))
+    return b.maximum(x, b.constant(0, dtype_of(x))) + b.log1p(b.exp(-abs(x)))
 
 
 def _activation_gradient(b: Any, g: Any, y: Any, x: Any, *, act_type: str) -> tuple[Any] | None:
     if act_type == "relu":
         return gradients.relu(b, g, y, x)
     if act_type == "softrelu":
-        return (b.mul(g[0], b.sigmoid(x[0])),)
+        return (g[0] * b.sigmoid(x[0]),)
     return gradients.softsign(b, g, y, x) if act_type == "softsign" else None
 
 
@@ -63,27 +63,26 @@ def activation(b: Any, data: Any, *, act_type: str) -> Any:
         return b.tanh(data)
     if act_type == "softrelu":
         return narrowed(b, softrelu(b, widened(b, data)), dtype)
-    return b.div(data, b.add(b.constant(1, dtype), b.abs(data)))
+    return data / (1 + abs(data))
 
 
 def gelu(b: Any, x: Any) -> Any:
     """x times the standard normal distribution function: x (1 + erf(x / sqrt 2)) / 2."""
-    dtype = dtype_of(x)
-    integral = b.add(b.erf(b.mul(x, b.constant(math.sqrt(0.5), dtype))), b.constant(1, dtype))
-    return b.mul(b.mul(x, b.constant(0.5, dtype)), integral)
+    integral = b.erf(x * math.sqrt(0.5)) + 1
+    return x * 0.5 * integral
 
 
 def _scaled_below_zero(b: Any, x: Any, slope: float, dtype: DType) -> Any:
     if slope == 0:  # infinity times 0 would be NaN
         return b.maximum(x, b.constant(0, dtype))
-    scaled = b.mul(x, b.constant(slope, dtype))
+    scaled = x * slope
     if 0 < slope <= 1:  # then the result is max(x, slope x) on both sides of 0
         return b.maximum(x, scaled)
-    return b.select(b.gt(x, b.constant(0, dtype)), x, scaled)
+    return b.select(x > 0, x, scaled)
 
 
 def _exponential_below_zero(b: Any, x: Any, alpha: float, dtype: DType) -> Any:
-    return b.select(b.gt(x, b.constant(0, dtype)), x, b.mul(b.expm1(x), b.constant(alpha, dtype)))
+    return b.select(x > 0, x, b.expm1(x) * alpha)
 
 
 def _prelu(b: Any, data: Any, gamma: Any, dtype: DType) -> Any:
@@ -97,19 +96,19 @@ def _prelu(b: Any, data: Any, gamma: Any, dtype: DType) -> Any:
             f"Cannot broadcast gamma to data. gamma: {shape_text(gamma.shape)}, data: {shape_text(data.shape)}; "
             f"gamma holds one slope, or one per channel (axis 1)"
         )
-    return b.select(b.gt(data, b.constant(0, dtype)), data, b.mul(data, b.reshape(gamma, shape=tuple(shape))))
+    return b.select(data > 0, data, data * b.reshape(gamma, shape=tuple(shape)))
 
 
 def _rrelu(b: Any, data: Any, low: float, high: float, dtype: DType) -> tuple[Any, Any]:
     """Output and slopes. When training, a slope per element is drawn from [low, high); otherwise all are the mean."""
     if b.training:
         bits = b.shift_right(b.random_bits(data.shape, I32), b.constant(8, I32))
-        share = b.mul(b.cast(bits, dtype=F32), b.constant(2.0**-24, F32))
-        slope = b.cast(b.add(b.mul(share, b.constant(high - low, F32)), b.constant(low, F32)), dtype=dtype)
+        share = b.cast(bits, dtype=F32) * 2.0**-24
+        slope = b.cast(share * (high - low) + low, dtype=dtype)
     else:
         slope = b.broadcast(b.constant((low + high) / 2, dtype), shape=data.shape)
-    mask = b.select(b.gt(data, b.constant(0, dtype)), b.constant(1, dtype), slope)
-    return b.mul(data, mask), mask
+    mask = b.select(data > 0, b.constant(1, dtype), slope)
+    return data * mask, mask
 
 
 def _leaky_shapes(attrs: Mapping[str, Any], inputs: Shapes) -> Shapes:
@@ -127,13 +126,13 @@ def _leaky_gradient(b: Any, g: Any, y: Any, x: Any, *, act_type: str, slope: flo
     if act_type == "leaky":
         below = b.constant(slope, dtype)
     elif act_type in ("elu", "selu"):
-        below = b.add(out, b.constant(slope if act_type == "elu" else _SELU_SCALE * _SELU_ALPHA, dtype))
+        below = out + b.constant(slope if act_type == "elu" else _SELU_SCALE * _SELU_ALPHA, dtype)
     else:
         return None
     zero = b.constant(0, dtype)
     if act_type == "leaky":
-        return (b.mul(head, b.select(b.gt(data, zero), scale, below)),)
-    return (b.mul(head, b.select(b.le(data, zero), below, scale)),)
+        return (head * b.select(data > zero, scale, below),)
+    return (head * b.select(data <= zero, below, scale),)
 
 
 def _leaky_outputs(attrs: Mapping[str, Any]) -> tuple[str, ...]:
@@ -184,5 +183,5 @@ def leaky_relu(
     if act_type == "elu":
         return _exponential_below_zero(b, data, slope, dtype)
     if act_type == "selu":
-        return b.mul(_exponential_below_zero(b, data, _SELU_ALPHA, dtype), b.constant(_SELU_SCALE, dtype))
+        return _exponential_below_zero(b, data, _SELU_ALPHA, dtype) * _SELU_SCALE
     return narrowed(b, gelu(b, widened(b, data)), dtype)

@@ -46,7 +46,7 @@ def div_sqrt_dim(b: Any, data: Any) -> Any:
         root = b.cast(root if own.is_float else b.trunc(root), dtype=dtype_of(x))
     else:
         root = scalar(b, math.sqrt(n) if own.is_float else math.isqrt(n), dtype_of(x))
-    return convert(b, b.div(x, root), own)
+    return convert(b, x / root, own)
 
 
 def _head_dim(x: Any, heads: int, parts: int) -> int:

@@ -103,7 +103,7 @@ def _add_bias(b: Any, out: Any, bias: Any, geometry: Geometry, filters: int) -> 
         return out
     require_same_dtype(out, bias)
     require_shape(bias, (filters,), "bias")
-    return b.add(out, b.reshape(bias, shape=along(geometry.channel, len(out.shape), filters)))
+    return out + b.reshape(bias, shape=along(geometry.channel, len(out.shape), filters))
 
 
 def _convolution_parameters(attrs: Mapping[str, Any], data: Shape) -> Sequence[Shape | None]:

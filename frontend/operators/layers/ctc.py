@@ -87,7 +87,7 @@ def ctc_loss(
         steps = b.reshape(b.cast(as_index(b, data_lengths), dtype=I64), shape=(batch, 1))
         # Nobody reads the steps behind the end; a NaN in them would make the gradient 0 · NaN.
         step = b.iota(shape=(time, 1, 1), axis=0, dtype=I64)
-        data = b.select(b.lt(step, b.reshape(steps, shape=(1, batch, 1))), data, scalar(b, 0, own))
+        data = b.select(step < b.reshape(steps, shape=(1, batch, 1)), data, scalar(b, 0, own))
 
     states = 2 * length + 1
     symbols = _interleaved(b, labels, blank)
@@ -109,19 +109,19 @@ def ctc_loss(
         least = scalar(b, -math.inf, wide)
         ways = [alpha, _shifted(b, alpha, 1, least)]
         ways.append(b.select(captured[0], _shifted(b, alpha, 2, least), least))
-        new = b.add(_log_sum(b, ways), score)
+        new = _log_sum(b, ways) + score
         if len(captured) > 1:
-            new = b.select(b.lt(index, captured[1]), new, alpha)
+            new = b.select(index < captured[1], new, alpha)
         return [new], []
 
     captured = [jumps] if steps is None else [jumps, steps]
     (alpha,), _ = loop(b, body, [first], [scores], captured, trip=time)
     # A path ends in the last label or in the blank after it.
-    last = b.mul(b.reshape(ends, shape=(batch, 1)), b.constant(2, I64))
-    ending = getattr(b, "or")(b.eq(begin, last), b.eq(begin, b.sub(last, b.constant(1, I64))))
-    loss = b.neg(_log_total(b, b.select(ending, alpha, least)))
+    last = b.reshape(ends, shape=(batch, 1)) * 2
+    ending = b.eq(begin, last) | b.eq(begin, last - 1)
+    loss = -_log_total(b, b.select(ending, alpha, least))
     available = b.constant(time, I64) if steps is None else b.reshape(steps, shape=(batch,))
-    fits = b.le(_steps_needed(b, labels, ends), available)
+    fits = _steps_needed(b, labels, ends) <= available
     return narrowed(b, b.select(fits, loss, scalar(b, 0, wide)), own)
 
 
@@ -132,9 +132,9 @@ def _steps_needed(b: Any, labels: Any, ends: Any) -> Any:
         return ends
     before, after = (b.slice(labels, start=(0, k), size=(batch, length - 1)) for k in (0, 1))
     position = b.iota(shape=(1, length - 1), axis=1, dtype=I64)
-    within = b.lt(b.add(position, b.constant(1, I64)), b.reshape(ends, shape=(batch, 1)))
+    within = position + 1 < b.reshape(ends, shape=(batch, 1))
     repeats = b.cast(both(b, within, b.eq(before, after)), dtype=I64)
-    return b.add(ends, b.reduce(repeats, op="sum", axes=(1,)))
+    return ends + b.reduce(repeats, op="sum", axes=(1,))
 
 
 def _label_ends(b: Any, labels: Any, given: Any, padding: int) -> Any:
@@ -180,8 +180,8 @@ def _log_sum(b: Any, values: list[Any]) -> Any:
     none, base = _base(b, peak)
     total = None
     for v in values:
-        power = b.exp(b.sub(v, base))
-        total = power if total is None else b.add(total, power)
+        power = b.exp(v - base)
+        total = power if total is None else total + power
     return _log(b, total, none, base)
 
 
@@ -189,7 +189,7 @@ def _log_total(b: Any, x: Any) -> Any:
     """`_log_sum` along axis 1 of a matrix."""
     batch = x.shape[0]
     none, base = _base(b, b.reduce(x, op="max", axes=(1,)))
-    powers = b.exp(b.sub(x, b.reshape(base, shape=(batch, 1))))
+    powers = b.exp(x - b.reshape(base, shape=(batch, 1)))
     return _log(b, b.reduce(powers, op="sum", axes=(1,)), none, base)
 
 
@@ -203,7 +203,7 @@ def _base(b: Any, peak: Any) -> tuple[Any, Any]:
 def _log(b: Any, total: Any, none: Any, base: Any) -> Any:
     """log(total) + base, minus infinity where there is no path. No log of 0 is taken: its gradient would be 0 · inf."""
     wide = dtype_of(base)
-    found = b.add(b.log(b.select(none, scalar(b, 1, wide), total)), base)
+    found = b.log(b.select(none, scalar(b, 1, wide), total)) + base
     return b.select(none, scalar(b, -math.inf, wide), found)
 
 

@@ -77,7 +77,7 @@ def fully_connected(
     if tuple(bias.shape) == (num_hidden, 1):  # as sparse biases have it, which are no vectors
         bias = b.reshape(bias, shape=(num_hidden,))
     require_shape(bias, (num_hidden,), "bias")
-    return b.add(out, bias)
+    return out + bias
 
 
 def _embedding_shapes(attrs: Mapping[str, Any], inputs: Shapes) -> Shapes:

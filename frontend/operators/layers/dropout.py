@@ -48,6 +48,6 @@ def dropout(b: Any, data: Any, *, p: float, mode: str, axes: tuple[int, ...], cu
     shared = {axis_in(axis, rank) for axis in axes}
     bits = b.random_bits(tuple(1 if k in shared else n for k, n in enumerate(data.shape)), I32)
     # The upper 24 bits are uniform in [0, 2**24); comparing them as integers involves no rounding.
-    kept = b.lt(b.shift_right(bits, b.constant(8, I32)), b.constant(round((1 - p) * 2**24), I32))
+    kept = b.shift_right(bits, b.constant(8, I32)) < round((1 - p) * 2**24)
     factor = 1 / (1 - p) if p < 1 else 0.0
-    return b.mul(data, b.select(kept, b.constant(factor, dtype), b.constant(0, dtype)))
+    return data * b.select(kept, b.constant(factor, dtype), b.constant(0, dtype))

@@ -67,28 +67,28 @@ def _points(
         lag, mark = (b.reshape(x, shape=(batch, 1)) for x in items)
         lda, alpha, beta, valid, process = captured
         one = scalar(b, 1, dtype)
-        time = b.add(time, lag)
-        here = both(b, b.lt(b.cast(index, dtype=dtype), valid), b.eq(mark, process))
-        gap = b.sub(time, last)
-        decay = b.exp(b.neg(b.mul(beta, gap)))
-        kept = b.mul(memory, decay)
-        intensity = b.add(lda, b.mul(b.mul(alpha, beta), kept))
-        integral = b.add(b.mul(lda, gap), b.mul(alpha, b.sub(memory, kept)))
+        time = time + lag
+        here = both(b, b.cast(index, dtype=dtype) < valid, b.eq(mark, process))
+        gap = time - last
+        decay = b.exp(-(beta * gap))
+        kept = memory * decay
+        intensity = lda + alpha * beta * kept
+        integral = lda * gap + alpha * (memory - kept)
         # Elsewhere the intensity is not that of a point: no logarithm of what may be 0.
         intensity = b.select(here, intensity, one)
         new = [
-            b.add(likelihood, b.sub(b.log(intensity), integral)),
-            b.add(one, kept),
+            likelihood + (b.log(intensity) - integral),
+            one + kept,
             b.broadcast(time, shape=(batch, count)),
         ]
         if slopes:
             by_lda, by_alpha, by_beta, drift = more
-            kept_drift = b.mul(decay, b.sub(drift, b.mul(gap, memory)))
-            new.append(b.add(by_lda, b.sub(b.div(one, intensity), gap)))
-            grown = b.div(b.mul(beta, kept), intensity)
-            new.append(b.add(by_alpha, b.sub(grown, b.sub(memory, kept))))
-            grown = b.div(b.add(kept, b.mul(beta, kept_drift)), intensity)
-            new.append(b.add(by_beta, b.mul(alpha, b.sub(grown, b.sub(drift, kept_drift)))))
+            kept_drift = decay * (drift - gap * memory)
+            new.append(by_lda + (one / intensity - gap))
+            grown = beta * kept / intensity
+            new.append(by_alpha + (grown - (memory - kept)))
+            grown = (kept + beta * kept_drift) / intensity
+            new.append(by_beta + alpha * (grown - (drift - kept_drift)))
             new.append(kept_drift)
         return [time, *(b.select(here, x, old) for x, old in zip(new, carried[1:]))], []
 
@@ -111,14 +111,14 @@ def _gradient(b: Any, g: Any, y: Any, x: Any) -> Any:
     lda, alpha, beta, state, lags, valid, end = _prepared(b, *x[:5], *x[6:])
     _, memory, last, by_lda, by_alpha, by_beta, drift = _points(b, lda, alpha, beta, state, lags, marks, valid, True)
     batch, count = lda.shape
-    gap = b.sub(b.reshape(end, shape=(batch, 1)), last)
-    decay = b.exp(b.neg(b.mul(beta, gap)))
-    kept = b.mul(memory, decay)
-    kept_drift = b.mul(decay, b.sub(drift, b.mul(gap, memory)))
+    gap = b.reshape(end, shape=(batch, 1)) - last
+    decay = b.exp(-(beta * gap))
+    kept = memory * decay
+    kept_drift = decay * (drift - gap * memory)
     head = b.reshape(widened(b, g[0]), shape=(batch, 1))
-    by_lda = b.mul(head, b.sub(by_lda, gap))
-    by_alpha = b.mul(head, b.sub(by_alpha, b.sub(memory, kept)))
-    by_beta = b.mul(head, b.sub(by_beta, b.mul(alpha, b.sub(drift, kept_drift))))
+    by_lda = head * (by_lda - gap)
+    by_alpha = head * (by_alpha - (memory - kept))
+    by_beta = head * (by_beta - alpha * (drift - kept_drift))
     sums = (b.reduce(v, op="sum", axes=(0,)) for v in (by_alpha, by_beta))
     return (*(narrowed(b, v, own) for v in (by_lda, *sums)), None, None, None, None, None)
 
@@ -150,8 +150,8 @@ def hawkesll(
     own = _checked(lda, alpha, beta, state, lags, marks, valid_length, max_time)
     mu, alpha, beta, state, lags, valid, end = _prepared(b, lda, alpha, beta, state, lags, valid_length, max_time)
     likelihood, memory, last = _points(b, mu, alpha, beta, state, lags, marks, valid, False)
-    gap = b.sub(b.reshape(end, shape=(mu.shape[0], 1)), last)
-    kept = b.mul(memory, b.exp(b.neg(b.mul(beta, gap))))
-    rest = b.add(b.mul(mu, gap), b.mul(alpha, b.sub(memory, kept)))
-    total = b.reduce(b.sub(likelihood, rest), op="sum", axes=(1,))
+    gap = b.reshape(end, shape=(mu.shape[0], 1)) - last
+    kept = memory * b.exp(-(beta * gap))
+    rest = mu * gap + alpha * (memory - kept)
+    total = b.reduce(likelihood - rest, op="sum", axes=(1,))
     return narrowed(b, total, own), narrowed(b, kept, own)

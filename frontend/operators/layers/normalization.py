@@ -93,12 +93,12 @@ def _batch_norm(
         mean, var = b.reshape(mean, shape=(channels,)), b.reshape(var, shape=(channels,))
     else:
         mean, var = moving_mean, moving_var
-    inverse = b.rsqrt(b.add(var, b.constant(eps, dtype)))
-    scale = inverse if fix_gamma else b.mul(gamma, inverse)
+    inverse = b.rsqrt(var + eps)
+    scale = inverse if fix_gamma else gamma * inverse
     if not by_batch:  # fold everything that depends on parameters alone into one scale and one shift
-        centred, beta = x, b.sub(beta, b.mul(mean, scale))
+        centred, beta = x, beta - mean * scale
     shape = along(axis, rank, channels)
-    y = b.add(b.mul(centred, b.reshape(scale, shape=shape)), b.reshape(beta, shape=shape))
+    y = centred * b.reshape(scale, shape=shape) + b.reshape(beta, shape=shape)
     return narrowed(b, y, dtype_of(data)), mean, inverse, var
 
 
@@ -128,24 +128,23 @@ def _batch_norm_gradient(
     shape = along(axis, rank, channels)
     # As in the forward graph, with which these ops are merged; its results have gradients of their own.
     _mean, var, centred = moments(b, widened(b, data), others)
-    inverse = b.rsqrt(b.add(b.reshape(var, shape=(channels,)), b.constant(eps, dtype)))
+    inverse = b.rsqrt(b.reshape(var, shape=(channels,)) + eps)
     g = widened(b, g[0])
     total = b.reduce(g, op="sum", axes=others)
-    along_x = b.mul(b.reduce(b.mul(g, centred), op="sum", axes=others), inverse)
-    scale = inverse if fix_gamma else b.mul(gamma, inverse)
+    along_x = b.reduce(g * centred, op="sum", axes=others) * inverse
+    scale = inverse if fix_gamma else gamma * inverse
     count = b.constant(max(math.prod(data.shape[k] for k in others), 1), dtype)
-    slope = b.neg(b.div(b.mul(b.mul(along_x, inverse), scale), count))
-    shift = b.neg(b.div(b.mul(total, scale), count))
+    slope = -(along_x * inverse * scale / count)
+    shift = -(total * scale / count)
     scale, slope, shift = (b.reshape(v, shape=shape) for v in (scale, slope, shift))
-    by_data = b.add(b.add(b.mul(g, scale), b.mul(centred, slope)), shift)
+    by_data = g * scale + centred * slope + shift
     return narrowed(b, by_data, dtype_of(data)), None if fix_gamma else along_x, total, None, None
 
 
 def _moving_statistics(b: Any, y: Sequence[Any], x: Sequence[Any], *, eps: float, momentum: float, **attrs: Any) -> Any:
     """The moving mean and variance after a batch, of which `y` has the mean and 1 / sqrt(var + eps)."""
     inverse = y[2]
-    dtype = dtype_of(inverse)
-    var = b.sub(b.div(b.constant(1, dtype), b.mul(inverse, inverse)), b.constant(eps, dtype))
+    var = 1 / (inverse * inverse) - eps
     return _moved_statistics(b, (y[0], y[1], var), x, momentum=momentum, **attrs)
 
 
@@ -160,8 +159,8 @@ def _moved_statistics(
     dtype = dtype_of(mean)
     old, new = b.constant(momentum, dtype), b.constant(1 - momentum, dtype)
     return {
-        len(x) - 2: b.add(b.mul(moving_mean, old), b.mul(mean, new)),
-        len(x) - 1: b.add(b.mul(moving_var, old), b.mul(var, new)),
+        len(x) - 2: moving_mean * old + mean * new,
+        len(x) - 1: moving_var * old + var * new,
     }
 
 
@@ -207,7 +206,7 @@ def batch_norm(
 def _gradient_behind_relu(b: Any, g: Any, y: Any, x: Any, **attrs: Any) -> Any:
     """Where the result is NaN, that of BatchNorm, as in MXNet."""
     none = b.constant(0, dtype_of(y[0]))
-    return _batch_norm_gradient(b, (b.select(b.le(y[0], none), none, g[0]), *g[1:]), y, x, **attrs)
+    return _batch_norm_gradient(b, (b.select(y[0] <= none, none, g[0]), *g[1:]), y, x, **attrs)
 
 
 @operator("_contrib_BatchNormWithReLU", attrs=BATCH_NORM_ATTRS, **{**BATCH_NORM, "gradient": _gradient_behind_relu})
@@ -298,9 +297,9 @@ def layer_norm(b: Any, data: Any, gamma: Any, beta: Any, *, axis: int, eps: floa
     shape = along(axis, rank, n)
     x = widened(b, data)
     mean, var, centred = moments(b, x, (axis,))
-    std = b.sqrt(b.add(var, b.constant(eps, dtype_of(x))))
+    std = b.sqrt(var + eps)
     scale, shift = (b.reshape(widened(b, v), shape=shape) for v in (gamma, beta))
-    y = b.add(b.mul(b.div(centred, std), scale), shift)
+    y = centred / std * scale + shift
     return narrowed(b, y, dtype), narrowed(b, mean, dtype), narrowed(b, std, dtype)
 
 
@@ -345,9 +344,9 @@ def group_norm(b: Any, data: Any, gamma: Any, beta: Any, *, num_groups: int, eps
     size = channels // num_groups * math.prod(data.shape[2:])
     x = b.reshape(widened(b, data), shape=(batch, num_groups, size))
     mean, var, centred = moments(b, x, (2,))
-    std = b.sqrt(b.add(var, b.constant(eps, dtype_of(x))))
+    std = b.sqrt(var + eps)
     scale, shift = (b.reshape(widened(b, v), shape=(1, num_groups, 1)) for v in (gamma, beta))
-    y = b.add(b.mul(b.div(centred, std), scale), shift)
+    y = centred / std * scale + shift
     mean, std = (narrowed(b, b.reshape(v, shape=(batch, num_groups)), dtype) for v in (mean, std))
     return narrowed(b, b.reshape(y, shape=data.shape), dtype), mean, std
 
@@ -380,9 +379,9 @@ def instance_norm(b: Any, data: Any, gamma: Any, beta: Any, *, eps: float) -> An
     require_shape(beta, (channels,), "beta")
     x = widened(b, data)
     _, var, centred = moments(b, x, tuple(range(2, rank)))
-    inverse = b.rsqrt(b.add(var, b.constant(eps, dtype_of(x))))
+    inverse = b.rsqrt(var + eps)
     scale, shift = (b.reshape(widened(b, v), shape=along(1, rank, channels)) for v in (gamma, beta))
-    return narrowed(b, b.add(b.mul(centred, b.mul(inverse, scale)), shift), dtype)
+    return narrowed(b, centred * (inverse * scale) + shift, dtype)
 
 
 @operator(
@@ -408,10 +407,10 @@ def l2_normalization(b: Any, data: Any, *, eps: float, mode: str) -> Any:
         raise OperatorError(f"At least 3 dimensions required in {mode} mode, got {rank}")
     axes = {"instance": tuple(range(1, rank)), "channel": (1,), "spatial": tuple(range(2, rank))}[mode]
     x = widened(b, data)
-    total = b.reduce(b.mul(x, x), op="sum", axes=axes)
-    norm = b.sqrt(b.add(total, b.constant(eps, dtype_of(x))))
+    total = b.reduce(x * x, op="sum", axes=axes)
+    norm = b.sqrt(total + eps)
     kept = tuple(1 if k in axes else n for k, n in enumerate(data.shape))
-    return narrowed(b, b.div(x, b.reshape(norm, shape=kept)), dtype)
+    return narrowed(b, x / b.reshape(norm, shape=kept), dtype)
 
 
 @operator(
@@ -444,12 +443,12 @@ def lrn(b: Any, data: Any, *, alpha: float, beta: float, knorm: float, nsize: in
     channels = data.shape[1]
     before, after = min(nsize // 2, channels), min((nsize - 1) // 2, channels)  # at most `channels` neighbours
     total = b.reduce_window(
-        b.mul(x, x),
+        x * x,
         op="sum",
         window=(1, before + 1 + after, 1, 1),
         stride=(1, 1, 1, 1),
         low=(0, before, 0, 0),
         high=(0, after, 0, 0),
     )
-    base = b.add(b.mul(total, b.constant(alpha / nsize, wide)), b.constant(knorm, wide))
-    return narrowed(b, b.mul(x, b.pow(base, b.constant(-beta, wide))), dtype)
+    base = total * (alpha / nsize) + knorm
+    return narrowed(b, x * b.pow(base, b.constant(-beta, wide)), dtype)

@@ -72,7 +72,7 @@ def _softmax_gradient(
     y = widened(b, y)
     wide = dtype_of(y)
     if are_equal(label.shape, shape):
-        return _scaled(b, b.sub(y, b.cast(label, dtype=wide)), grad_scale, head if out_grad else None, own), None
+        return _scaled(b, y - b.cast(label, dtype=wide), grad_scale, head if out_grad else None, own), None
     if multi_output:
         rows = (shape[0], shape[1], math.prod(shape[2:]))
     else:
@@ -88,14 +88,14 @@ def _softmax_gradient(
         smooth_alpha = 0.0
     other = smooth_alpha / (classes - 1) if smooth_alpha and classes > 1 else 0.0
     target = b.select(at_label, b.constant(1 - smooth_alpha, wide), b.constant(other, wide))
-    d = b.sub(b.reshape(y, shape=rows), target)
+    d = b.reshape(y, shape=rows) - target
     ignored = b.eq(label, b.constant(math.trunc(ignore_label), I32))
     if use_ignore:
         d = b.select(ignored, b.constant(0, wide), d)
     over: Extent = 1
     if normalization == "valid":
         valid = b.reduce(b.select(ignored, b.constant(0, F32), b.constant(1, F32)), op="sum", axes=(0, 1, 2))
-        d = b.div(d, b.cast(b.maximum(valid, b.constant(1, F32)), dtype=wide))
+        d = d / b.cast(b.maximum(valid, b.constant(1, F32)), dtype=wide)
     else:
         # With `multi_output`, MXNet averages over the positions, too.
         over = max(rest * (count if normalization == "batch" else 1), 1)
@@ -106,11 +106,11 @@ def _scaled(b: Any, d: Any, factor: float, head: Any, dtype: Any, over: Extent =
     """d · factor / over · head in another type; a head of None is 1."""
     wide = dtype_of(d)
     if isinstance(over, Dim):
-        d = b.mul(d, b.cast(b.div(b.constant(factor, F64), b.constant(over, F64)), dtype=wide))
+        d = d * b.cast(b.constant(factor, F64) / b.constant(over, F64), dtype=wide)
     elif factor / over != 1:
-        d = b.mul(d, b.constant(factor / over, wide))
+        d = d * (factor / over)
     if head is not None:
-        d = b.mul(d, b.cast(head, dtype=wide))
+        d = d * b.cast(head, dtype=wide)
     return narrowed(b, d, dtype)
 
 
@@ -207,11 +207,11 @@ def _regression(distance: Callable[[Any, Any, Any], Any]) -> Callable[..., Any]:
 
 def _side(b: Any, y: Any, label: Any) -> Any:
     one = b.constant(1, dtype_of(y))
-    return b.select(b.gt(y, label), one, b.neg(one))  # -1 where they are equal, as in MXNet
+    return b.select(y > label, one, -one)  # -1 where they are equal, as in MXNet
 
 
 def _difference(b: Any, y: Any, label: Any) -> Any:
-    return b.sub(y, label)
+    return y - label
 
 
 @operator("LinearRegressionOutput", gradient=_regression(_difference), **_REGRESSION)
@@ -239,11 +239,11 @@ def _svm_gradient(
     zero, one = b.constant(0, dtype), b.constant(1, dtype)
     classes = b.iota(shape=(*(1,) * (len(data.shape) - 1), data.shape[-1]), axis=len(data.shape) - 1, dtype=I32)
     at_label = b.eq(classes, b.reshape(b.cast(label, dtype=I32), shape=(*label.shape, 1)))
-    sign = b.select(at_label, b.neg(one), one)
-    loss = b.add(b.constant(margin, dtype), b.mul(sign, data))
-    slope = one if use_linear else b.mul(b.constant(2, dtype), loss)
-    slope = b.select(b.gt(loss, zero), slope, zero)
-    return b.mul(b.mul(sign, slope), b.constant(regularization_coefficient, dtype)), None
+    sign = b.select(at_label, -one, one)
+    loss = margin + sign * data
+    slope = one if use_linear else 2 * loss
+    slope = b.select(loss > zero, slope, zero)
+    return sign * slope * regularization_coefficient, None
 
 
 @operator(
@@ -313,8 +313,8 @@ def _cross_entropy_gradient(b: Any, g: Any, y: Any, x: Any) -> tuple[Any, None]:
         b.iota(shape=(1, data.shape[1]), axis=1, dtype=I32),
         b.reshape(b.cast(label, dtype=I32), shape=(data.shape[0], 1)),
     )
-    d = b.sub(p, b.cast(at_label, dtype=dtype_of(p)))
-    return narrowed(b, b.mul(d, b.cast(b.reshape(g[0], shape=(1, 1)), dtype=dtype_of(p))), dtype_of(data)), None
+    d = p - b.cast(at_label, dtype=dtype_of(p))
+    return narrowed(b, d * b.cast(b.reshape(g[0], shape=(1, 1)), dtype=dtype_of(p)), dtype_of(data)), None
 
 
 @operator(
@@ -345,4 +345,4 @@ def softmax_cross_entropy(b: Any, data: Any, label: Any) -> Any:
         b.iota(shape=data.shape, axis=1, dtype=I32), b.reshape(b.cast(label, dtype=I32), shape=(data.shape[0], 1))
     )
     total = b.reduce(b.select(at_label, log, b.constant(0, wide)), op="sum", axes=(0, 1))
-    return narrowed(b, b.reshape(b.neg(total), shape=(1,)), dtype)
+    return narrowed(b, b.reshape(-total, shape=(1,)), dtype)

@@ -38,7 +38,7 @@ def _root(b: Any, x: Any, p: int) -> Any:
 
 
 def _power(b: Any, x: Any, p: int) -> Any:
-    return x if p == 1 else b.mul(x, x) if p == 2 else b.mul(b.mul(x, x), x)
+    return x if p == 1 else x * x if p == 2 else x * x * x
 
 
 def _checked_power(pool_type: str, p_value: int | None) -> int:
@@ -58,7 +58,7 @@ def _global(b: Any, data: Any, axes: tuple[int, ...], pool_type: str, p: int) ->
     total = b.reshape(b.reduce(x, op="sum", axes=axes), shape=kept)
     if pool_type == "avg":
         count = math.prod(data.shape[k] for k in axes)
-        total = b.div(total, b.constant(count, dtype_of(x)))
+        total = total / count
     return narrowed(b, _root(b, total, p), dtype)
 
 
@@ -169,9 +169,9 @@ def pooling(
         counts = [g.counts(k, data.shape[axis], count_pad) for k, axis in enumerate(axes)]
         known = [c for c in counts if c is not None]
         if len(known) == len(counts):
-            total = b.div(total, b.constant(_divisor(known, axes, rank, dtype_of(x))))
+            total = total / b.constant(_divisor(known, axes, rank, dtype_of(x)))
         else:
-            total = b.div(total, _open_divisor(b, g, data.shape, counts, count_pad, dtype_of(x)))
+            total = total / _open_divisor(b, g, data.shape, counts, count_pad, dtype_of(x))
     return narrowed(b, _root(b, total, p), own)
 
 
@@ -185,7 +185,7 @@ def _open_divisor(
         count = g.open_counts(b, k, shape[axis], padding) if known is None else b.constant(known, I64)
         length = g.out[k] if known is None else len(known)
         along = b.reshape(count, shape=tuple(length if j == axis else 1 for j in range(len(shape))))
-        product = along if product is None else b.mul(product, along)
+        product = along if product is None else product * along
     return b.cast(b.maximum(product, b.constant(1, I64)), dtype=dtype)  # a window outside of the input sums to 0
 
 
@@ -291,11 +291,11 @@ class _Windows:
             return b.constant(value, I64)
 
         place = b.iota(shape=(self.out[k],), axis=0, dtype=I64)
-        start = b.sub(b.mul(place, number(self.stride[k])), number(self.pad[k]))
-        end = b.minimum(b.add(start, number(self.kernel[k])), number(n + self.pad[k]))
+        start = place * number(self.stride[k]) - number(self.pad[k])
+        end = b.minimum(start + number(self.kernel[k]), number(n + self.pad[k]))
         if not padding:
             start, end = b.maximum(start, number(0)), b.minimum(end, number(n))
-        return b.maximum(b.sub(end, start), number(0))
+        return b.maximum(end - start, number(0))
 
     def has_outside(self, k: int, n: Any) -> bool:
         """Whether some window along spatial axis `k` of length `n` is outside of the input."""

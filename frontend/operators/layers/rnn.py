@@ -186,7 +186,7 @@ def rnn(
         require_shape(sequence_length, (batch,), "sequence_length")
         step = b.iota(shape=(time, 1), axis=0, dtype=I32)
         ends = b.reshape(b.cast(as_index(b, sequence_length), dtype=I32), shape=(1, batch))
-        running = b.reshape(b.lt(step, ends), shape=(time, batch, 1))
+        running = b.reshape(step < ends, shape=(time, batch, 1))
 
     weights = _unpack(b, widened(b, parameters), sizes, channels)
     states = [x if x is None else widened(b, x) for x in (state, state_cell)]
@@ -252,8 +252,8 @@ def _run(
     gates = b.dot_general(x, weights["i2h"], contract=((2,), (1,)))
     bias = weights["i2h_bias"]
     if mode != "gru":  # the new gate of a GRU needs the bias of h2h separately
-        bias = b.add(bias, weights["h2h_bias"])
-    gates = b.add(gates, bias)
+        bias = bias + weights["h2h_bias"]
+    gates = gates + bias
     scanned = [gates] if running is None else [gates, running]
     if backwards:
         scanned = [b.reverse(s, axes=(0,)) for s in scanned]
@@ -290,7 +290,7 @@ def _split(b: Any, gates: Any, count: int) -> list[Any]:
 
 
 def _plain(b: Any, gates: Any, state: Any, captured: Any, attrs: Mapping[str, Any]) -> list[Any]:
-    total = b.add(gates, _product(b, state[0], captured[0]))
+    total = gates + _product(b, state[0], captured[0])
     if attrs["mode"] == "rnn_tanh":
         return [b.tanh(total)]
     return [b.maximum(b.constant(0, dtype_of(total)), total)]  # in this order the gradient at 0 is 0, as in MXNet
@@ -298,21 +298,21 @@ def _plain(b: Any, gates: Any, state: Any, captured: Any, attrs: Mapping[str, An
 
 def _gru(b: Any, gates: Any, state: Any, captured: Any, attrs: Mapping[str, Any]) -> list[Any]:
     (h,) = state
-    recurrent = b.add(_product(b, h, captured[0]), captured[1])
+    recurrent = _product(b, h, captured[0]) + captured[1]
     (reset, update, new), (h_reset, h_update, h_new) = _split(b, gates, 3), _split(b, recurrent, 3)
-    reset = b.sigmoid(b.add(reset, h_reset))
-    update = b.sigmoid(b.add(update, h_update))
-    new = b.tanh(b.add(new, b.mul(reset, h_new)))
+    reset = b.sigmoid(reset + h_reset)
+    update = b.sigmoid(update + h_update)
+    new = b.tanh(new + reset * h_new)
     one = b.constant(1, dtype_of(h))
-    return [b.add(b.mul(b.sub(one, update), new), b.mul(update, h))]
+    return [(one - update) * new + update * h]
 
 
 def _lstm(b: Any, gates: Any, state: Any, captured: Any, attrs: Mapping[str, Any]) -> list[Any]:
     h, c = state
-    enter, forget, cell, out = _split(b, b.add(gates, _product(b, h, captured[0])), 4)
-    c = b.add(b.mul(b.sigmoid(forget), c), b.mul(b.sigmoid(enter), b.tanh(cell)))
+    enter, forget, cell, out = _split(b, gates + _product(b, h, captured[0]), 4)
+    c = b.sigmoid(forget) * c + b.sigmoid(enter) * b.tanh(cell)
     c = _clipped(b, c, attrs)
-    h = b.mul(b.sigmoid(out), b.tanh(c))
+    h = b.sigmoid(out) * b.tanh(c)
     if len(captured) > 1:
         h = _product(b, h, captured[1])
     return [h, c]

@@ -28,15 +28,15 @@ def _largest(b: Any, x: Any, axis: int) -> Any:
 
 def softmax_over(b: Any, x: Any, axis: int) -> Any:
     """exp(x - max) divided by its sum: the largest exponent is 0, so nothing overflows."""
-    e = b.exp(b.sub(x, _largest(b, x, axis)))
-    return b.div(e, b.reshape(b.reduce(e, op="sum", axes=(axis,)), shape=_kept(x, axis)))
+    e = b.exp(x - _largest(b, x, axis))
+    return e / b.reshape(b.reduce(e, op="sum", axes=(axis,)), shape=_kept(x, axis))
 
 
 def log_softmax_over(b: Any, x: Any, axis: int) -> Any:
     """x - max - log(sum(exp(x - max)))"""
-    shifted = b.sub(x, _largest(b, x, axis))
+    shifted = x - _largest(b, x, axis)
     total = b.reduce(b.exp(shifted), op="sum", axes=(axis,))
-    return b.sub(shifted, b.reshape(b.log(total), shape=_kept(x, axis)))
+    return shifted - b.reshape(b.log(total), shape=_kept(x, axis))
 
 
 def _prepared(b: Any, data: Any, temperature: float | None, dtype: DType | None) -> tuple[Any, DType]:
@@ -46,7 +46,7 @@ def _prepared(b: Any, data: Any, temperature: float | None, dtype: DType | None)
     wide = max((own, result, F32), key=lambda d: d.bits)
     x = data if own is wide else b.cast(data, dtype=wide)
     if temperature not in (None, 1.0):
-        x = b.div(x, b.constant(temperature, wide))
+        x = x / temperature
     return x, result
 
 
@@ -72,12 +72,12 @@ def _short(x: Any, dtype: DType | None = None) -> bool:
 def _by_exponents(b: Any, g: Any, y: Any, axis: int, temperature: float | None) -> Any:
     """(g - sum(g · y)) · y / temperature: the gradient of y = softmax(x / temperature)."""
     axis = axis_in(axis, len(y.shape), "axis")
-    mean = b.reshape(b.reduce(b.mul(g, y), op="sum", axes=(axis,)), shape=_kept(y, axis))
-    return _tempered(b, b.mul(b.sub(g, mean), y), temperature)
+    mean = b.reshape(b.reduce(g * y, op="sum", axes=(axis,)), shape=_kept(y, axis))
+    return _tempered(b, (g - mean) * y, temperature)
 
 
 def _tempered(b: Any, cotangent: Any, temperature: float | None) -> Any:
-    return cotangent if temperature in (None, 1.0) else b.div(cotangent, b.constant(temperature, dtype_of(cotangent)))
+    return cotangent if temperature in (None, 1.0) else cotangent / temperature
 
 
 def _gradient(
@@ -97,12 +97,12 @@ def _log_gradient(
     (y,), (g,) = y, g
     axis = axis_in(axis, len(y.shape))
     total = b.reshape(b.reduce(g, op="sum", axes=(axis,)), shape=_kept(y, axis))
-    return (_tempered(b, b.sub(g, b.mul(b.exp(y), total)), temperature),)
+    return (_tempered(b, g - b.exp(y) * total, temperature),)
 
 
 def _softmin_gradient(b: Any, g: Any, y: Any, x: Any, **attrs: Any) -> tuple[Any] | None:
     found = _gradient(b, g, y, x, **attrs)
-    return None if found is None else (b.neg(found[0]),)
+    return None if found is None else (-found[0],)
 
 
 def _mode_axis(x: Any, mode: str) -> int:
@@ -155,7 +155,7 @@ def softmax(
         raise OperatorError(f"Shape inconsistent, Provided = {list(length.shape)}, inferred shape={list(rest)}")
     wide = dtype_of(x)
     position = b.iota(shape=x.shape, axis=axis, dtype=I64)
-    counts = b.lt(position, b.reshape(b.cast(length, dtype=I64), shape=_kept(x, axis)))
+    counts = position < b.reshape(b.cast(length, dtype=I64), shape=_kept(x, axis))
     y = softmax_over(b, b.select(counts, x, b.constant(float("-inf"), wide)), axis)
     return narrowed(b, b.select(counts, y, b.constant(0, wide)), result)
 
@@ -191,7 +191,7 @@ def softmin(
     """
     _without_length("softmin", use_length)
     x, result = _prepared(b, data, temperature, dtype)
-    return narrowed(b, softmax_over(b, b.neg(x), axis_in(axis, len(x.shape))), result)
+    return narrowed(b, softmax_over(b, -x, axis_in(axis, len(x.shape))), result)
 
 
 @operator(

@@ -90,7 +90,7 @@ def upsampling(
     for x in parts[1:]:
         if x.shape != total.shape:
             raise OperatorError("Number of channels of the inputs of UpSampling must be equal to add them")
-        total = b.add(total, x)
+        total = total + x
     return total
 
 

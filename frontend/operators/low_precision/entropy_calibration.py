@@ -66,34 +66,34 @@ def calibrate_entropy(b: Any, hist: Any, hist_edges: Any, *, num_quantized_bins:
     def body(b: Any, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
         best, at = state
         counts, below, whole, filled, place = captured
-        half = b.add(index, b.constant(least, I64))
-        start, stop = b.sub(b.constant(middle, I64), half), b.add(half, b.constant(middle + 1, I64))
-        last = b.sub(stop, b.constant(1, I64))
+        half = index + least
+        start, stop = middle - half, half + (middle + 1)
+        last = stop - 1
         nothing, all_bins = b.constant(0, F64), b.constant(num_quantized_bins, I64)
 
         def at_place(table: Any, where: Any) -> Any:
             return b.gather(table, where, axis=0)
 
         # All that is outside goes to the outermost bins.
-        inside = both(b, b.ge(place, start), b.le(place, last))
+        inside = both(b, place >= start, place <= last)
         first_bin, last_bin = (
-            at_place(below, b.add(start, b.constant(1, I64))),
-            b.sub(at_place(below, b.constant(n, I64)), at_place(below, last)),
+            at_place(below, start + 1),
+            at_place(below, b.constant(n, I64)) - at_place(below, last),
         )
         p = b.select(b.eq(place, start), first_bin, b.select(b.eq(place, last), last_bin, counts))
         p = b.select(inside, p, nothing)
 
         # The first bin itself is left out of what is merged, as MXNet does.
-        width = b.div(b.sub(stop, start), all_bins)
-        group = b.div(b.maximum(b.sub(place, start), b.constant(0, I64)), width)
+        width = b.div(stop - start, all_bins)
+        group = b.div(b.maximum(place - start, b.constant(0, I64)), width)
         group = b.minimum(group, b.constant(num_quantized_bins - 1, I64))
-        begin = b.add(start, b.mul(group, width))
+        begin = start + group * width
         final = b.eq(group, b.constant(num_quantized_bins - 1, I64))
-        end = b.select(final, stop, b.minimum(b.add(begin, width), stop))
-        begin = b.maximum(begin, b.add(start, b.constant(1, I64)))
-        content, number = (b.sub(at_place(t, end), at_place(t, b.minimum(begin, end))) for t in (whole, filled))
-        given = both(b, inside, b.ne(p, nothing), b.gt(number, nothing))
-        q = b.select(given, b.div(content, b.maximum(number, b.constant(1, F64))), nothing)
+        end = b.select(final, stop, b.minimum(begin + width, stop))
+        begin = b.maximum(begin, start + 1)
+        content, number = (at_place(t, end) - at_place(t, b.minimum(begin, end)) for t in (whole, filled))
+        given = both(b, inside, b.ne(p, nothing), number > nothing)
+        q = b.select(given, content / b.maximum(number, b.constant(1, F64)), nothing)
 
         possible = None
         smoothed = []
@@ -101,21 +101,21 @@ def calibrate_entropy(b: Any, hist: Any, hist_edges: Any, *, num_quantized_bins:
             empty = both(b, inside, b.eq(x, nothing))
             others = both(b, inside, b.ne(x, nothing))
             zeros, rest = (b.reduce(b.cast(v, dtype=F64), op="sum", axes=(0,)) for v in (empty, others))
-            taken = b.div(b.mul(b.constant(_SMOOTHING, F64), zeros), b.maximum(rest, b.constant(1, F64)))
-            fine = both(b, b.gt(rest, nothing), b.lt(taken, b.constant(1, F64)))
+            taken = _SMOOTHING * zeros / b.maximum(rest, b.constant(1, F64))
+            fine = both(b, rest > nothing, taken < 1)
             possible = fine if possible is None else both(b, possible, fine)
-            x = b.select(empty, b.constant(_SMOOTHING, F64), b.sub(x, taken))
+            x = b.select(empty, b.constant(_SMOOTHING, F64), x - taken)
             x = b.select(inside, x, nothing)
             total = b.reduce(x, op="sum", axes=(0,))
-            smoothed.append(b.select(inside, b.div(x, b.select(fine, total, b.constant(1, F64))), b.constant(1, F64)))
+            smoothed.append(b.select(inside, x / b.select(fine, total, b.constant(1, F64)), b.constant(1, F64)))
         p, q = smoothed
-        parts = b.select(inside, b.mul(p, b.sub(b.log(p), b.log(q))), nothing)
+        parts = b.select(inside, p * (b.log(p) - b.log(q)), nothing)
         divergence = b.reduce(parts, op="sum", axes=(0,))
-        better = both(b, possible, b.lt(divergence, best))
+        better = both(b, possible, divergence < best)
         return [b.select(better, divergence, best), b.select(better, index, at)], []
 
     most = b.constant(float(np.finfo(np.float32).max), F64)
     (best, at), _ = loop(b, body, [most, zero], [], captured, trip=middle + 1 - least)
-    place = b.minimum(b.add(at, b.constant(middle + least + 1, I64)), b.constant(bins, I64))
+    place = b.minimum(at + (middle + least + 1), b.constant(bins, I64))
     threshold = b.gather(b.reshape(hist_edges, shape=(bins + 1,)), b.reshape(place, shape=(1,)), axis=0)
     return threshold, b.reshape(b.cast(best, dtype=F32), shape=(1,))

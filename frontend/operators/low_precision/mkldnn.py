@@ -137,17 +137,17 @@ class _Quantized:
         b = self.b
         data_unit = self.unit("data")
         sums, weight_unit, reach = self.sums(data_unit)
-        unit = b.mul(data_unit, weight_unit)
+        unit = data_unit * weight_unit
         if self.attrs.get("enable_float_output"):
-            return [self.epilogue(b.div(sums, unit), scalar(b, 1.0, F32))]
+            return [self.epilogue(sums / unit, scalar(b, 1.0, F32))]
         if self.known is None:
-            most = b.mul(self.product_step("data"), b.mul(b.div(reach, scalar(b, 127.0, F32)), scalar(b, 2.0**31, F32)))
-            return b.cast(b.rint(self.epilogue(sums, unit)), dtype=I32), b.neg(most), most
+            most = self.product_step("data") * (reach / 127.0 * scalar(b, 2.0**31, F32))
+            return b.cast(b.rint(self.epilogue(sums, unit)), dtype=I32), -most, most
         last = self.after[-1] if self.after else None
         unsigned = last is not None and _kind(last) in self.node.unsigned
         dtype = U8 if unsigned else I8
         wanted = scalar(b, SPANS[dtype] / max(map(abs, self.known)), F32)
-        scaled = self.epilogue(b.mul(sums, b.div(b.div(wanted, data_unit), weight_unit)), wanted)
+        scaled = self.epilogue(sums * (wanted / data_unit / weight_unit), wanted)
         return self.stored(b.rint(scaled), dtype), *(filled(b, v, (1,), F32) for v in self.known)
 
     def unit(self, role: str) -> Value:
@@ -171,23 +171,23 @@ class _Quantized:
         weight, bias = self.parts["weight"], self.parts.get("bias")
         if "weight" in self.ends:  # already quantized
             unit, reach = self.unit("weight"), range_of(b, *self.ends["weight"])
-            given = [] if bias is None else [self.rounded_bias(bias, b.div(b.mul(data_unit, unit), self.unit("bias")))]
+            given = [] if bias is None else [self.rounded_bias(bias, data_unit * unit / self.unit("bias"))]
             return self.emit(self.layer, x, b.cast(weight, dtype=F32), *given), unit, reach
         if "gamma" in self.parts:
             weight, bias = self.normalized(weight, bias)
         filters, rest = weight.shape[0], tuple(range(1, len(weight.shape)))
-        reach = b.reduce(b.abs(weight), op="max", axes=rest)
+        reach = b.reduce(abs(weight), op="max", axes=rest)
         if not self.channelwise:
             reach = b.reshape(b.reduce(reach, op="max", axes=(0,)), shape=(1,))
-        unit = used = b.div(scalar(b, SPANS[I8], F32), reach)
+        unit = used = scalar(b, SPANS[I8], F32) / reach
         groups = self.layer.parsed.get("num_group", 1)
         if self.channelwise and groups > 1:
             first = b.reshape(b.slice(unit, start=(0,), size=(groups,)), shape=(groups, 1))
             used = b.reshape(b.broadcast(first, shape=(groups, filters // groups)), shape=(filters,))
         used = b.reshape(used, shape=(*used.shape, *[1] * len(rest)))
         limits = scalar(b, -128.0, F32), scalar(b, 127.0, F32)
-        rounded = b.minimum(b.maximum(b.rint(b.mul(weight, used)), limits[0]), limits[1])
-        given = [] if bias is None else [self.rounded_bias(bias, b.mul(data_unit, unit))]
+        rounded = b.minimum(b.maximum(b.rint(weight * used), limits[0]), limits[1])
+        given = [] if bias is None else [self.rounded_bias(bias, data_unit * unit)]
         return self.emit(self.layer, x, rounded, *given), self.aligned(unit), reach
 
     @property
@@ -209,14 +209,14 @@ class _Quantized:
         b, parts = self.b, self.parts
         attrs = next(n.parsed for n in self.graph.nodes if n.op.name == "BatchNorm")
         # In float64, as in MXNet: an ulp decides whether the weight at the end of the range is -127 or -128.
-        deviation = b.sqrt(b.add(b.cast(parts["var"], dtype=F64), scalar(b, attrs["eps"], F64)))
+        deviation = b.sqrt(b.cast(parts["var"], dtype=F64) + scalar(b, attrs["eps"], F64))
         gamma = scalar(b, 1.0, F64) if attrs["fix_gamma"] else b.cast(parts["gamma"], dtype=F64)
-        factor = b.cast(b.div(gamma, deviation), dtype=F32)
-        offset = b.sub(parts["beta"], b.mul(factor, parts["mean"]))
+        factor = b.cast(gamma / deviation, dtype=F32)
+        offset = parts["beta"] - factor * parts["mean"]
         if bias is not None:
-            offset = b.add(offset, b.mul(factor, bias))
+            offset = offset + factor * bias
         shaped = b.reshape(factor, shape=(*factor.shape, *[1] * (len(weight.shape) - 1)))
-        return b.mul(weight, shaped), offset
+        return weight * shaped, offset
 
     def emit(self, node: Any, *operands: Value) -> Value:
         attrs = dict(node.parsed)
@@ -232,18 +232,18 @@ class _Quantized:
         for node in self.after:
             kind = _kind(node)
             if kind == "elemwise_add":
-                x = b.add(x, b.mul(b.cast(self.parts["sum"], dtype=F32), b.div(unit, self.unit("sum"))))
+                x = x + b.cast(self.parts["sum"], dtype=F32) * (unit / self.unit("sum"))
             elif kind == "relu":
                 x = b.maximum(x, scalar(b, 0.0, F32))
             elif kind == "leaky":
                 zero = scalar(b, 0.0, F32)
-                x = b.select(b.gt(x, zero), x, b.mul(x, scalar(b, node.parsed["slope"], F32)))
+                x = b.select(x > zero, x, x * scalar(b, node.parsed["slope"], F32))
             elif kind == "clip" and self.known is None and not self.attrs.get("enable_float_output"):
                 continue
             elif kind == "gelu" and self.node.layer == "Convolution":
                 x = self.emit(node, x)
             else:
-                x = b.mul(self.emit(node, b.div(x, unit)), unit)
+                x = self.emit(node, x / unit) * unit
         return x
 
     def stored(self, x: Value, dtype: DType) -> Value:
@@ -258,9 +258,9 @@ class _Quantized:
         low, high = (0.0, 255.0) if own is U8 else (-128.0, 127.0)
         x = b.minimum(b.maximum(x, scalar(b, low, F32)), scalar(b, high, F32))
         if own is U8:  # the same bits as int8
-            x = b.select(b.gt(x, scalar(b, 127.0, F32)), b.sub(x, scalar(b, 256.0, F32)), x)
+            x = b.select(x > 127.0, x - 256.0, x)
         else:
-            x = b.select(b.lt(x, scalar(b, 0.0, F32)), b.add(x, scalar(b, 256.0, F32)), x)
+            x = b.select(x < 0.0, x + 256.0, x)
         return b.cast(x, dtype=dtype)
 
 

@@ -49,12 +49,12 @@ def require_range(*ends: Any) -> None:
 
 def range_of(b: Any, least: Any, most: Any) -> Any:
     """The larger absolute value."""
-    return b.maximum(b.abs(least), b.abs(most))
+    return b.maximum(abs(least), abs(most))
 
 
 def to_integers(b: Any, x: Any, scale: Any, dtype: DType) -> Any:
     """x times a scale, rounded to the nearest integer (halves to even) and saturated."""
-    return b.cast(b.rint(b.mul(x, scale)), dtype=dtype)
+    return b.cast(b.rint(x * scale), dtype=dtype)
 
 
 def calibrated(attrs: Mapping[str, Any]) -> tuple[float, float] | None:
@@ -73,11 +73,11 @@ def _ends(b: Any, least: Any, most: Any, dtype: DType) -> tuple[Any, Any]:
     if dtype is U8:
         return least, most
     reach = range_of(b, least, most)
-    return b.neg(reach), reach
+    return -reach, reach
 
 
 def _quantized(b: Any, data: Any, least: Any, most: Any, dtype: DType, span: float) -> Triple:
-    scale = b.div(scalar(b, span, F32), range_of(b, least, most))
+    scale = scalar(b, span, F32) / range_of(b, least, most)
     return (to_integers(b, data, scale, dtype), *_ends(b, least, most, dtype))
 
 
@@ -169,9 +169,9 @@ def quantize_asym(b: Any, data: Any, *, min_calib_range: float | None, max_calib
     known = calibrated({"min_calib_range": min_calib_range, "max_calib_range": max_calib_range})
     least, most = _extremes(b, data) if known is None else _constants(b, known)
     span = b.constant(255, F32)
-    scale = b.div(span, b.sub(most, least))
-    shift = b.sub(span, b.mul(most, scale))
-    raised = b.add(b.mul(data, scale), b.add(shift, b.constant(0.5, F32)))
+    scale = span / (most - least)
+    shift = span - most * scale
+    raised = data * scale + (shift + 0.5)
     return b.cast(b.minimum(b.maximum(b.floor(raised), b.constant(0, F32)), span), dtype=U8), scale, shift
 
 
@@ -194,8 +194,8 @@ def dequantize(b: Any, data: Any, min_range: Any, max_range: Any, *, out_type: s
     """
     dtype = require_type(data, "the data of dequantize", I8, U8)
     require_range(min_range, max_range)
-    step = b.div(range_of(b, min_range, max_range), scalar(b, SPANS[dtype], F32))
-    return b.mul(b.cast(data, dtype=F32), step)
+    step = range_of(b, min_range, max_range) / scalar(b, SPANS[dtype], F32)
+    return b.cast(data, dtype=F32) * step
 
 
 @operator(
@@ -222,14 +222,14 @@ def requantize(b: Any, data: Any, min_range: Any, max_range: Any, *, out_type: s
     require_range(min_range, max_range)
     known = calibrated(calibration)
     dtype = _chosen(out_type, known)
-    step = b.div(range_of(b, min_range, max_range), scalar(b, SPANS[I32], F32))
+    step = range_of(b, min_range, max_range) / scalar(b, SPANS[I32], F32)
     x = b.cast(data, dtype=F32)
     if known is not None:
         least, most = _constants(b, known)
     else:
-        reach = b.mul(range_of(b, *_extremes(b, x)), step)
-        least, most = b.neg(reach), reach
-    scale = b.div(b.mul(step, scalar(b, _OLD_SPANS[dtype], F32)), range_of(b, least, most))
+        reach = range_of(b, *_extremes(b, x)) * step
+        least, most = -reach, reach
+    scale = step * scalar(b, _OLD_SPANS[dtype], F32) / range_of(b, least, most)
     if dtype is U8:  # no negative values, so the minimum is 0
         return to_integers(b, x, scale, dtype), filled(b, 0, (1,), F32), range_of(b, least, most)
     return (to_integers(b, x, scale, dtype), *_ends(b, least, most, dtype))

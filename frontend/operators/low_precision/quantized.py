@@ -67,9 +67,9 @@ def _sorted_inputs(given: tuple[Any, ...], no_bias: bool) -> tuple[list[Any], li
 def _product_range(b: Any, ends: list[tuple[Any, Any]], dtype: DType) -> tuple[Any, Any]:
     """Minimum and maximum of int32 sums of products. A factor's integer step is range / 127 (uint8: / 255)."""
     data, weight = (range_of(b, *pair) for pair in ends[:2])
-    data = b.div(data, scalar(b, 255 if dtype is U8 else 127, F32))
-    most = b.mul(b.mul(data, b.div(weight, scalar(b, 127, F32))), scalar(b, 2.0**31, F32))
-    return b.neg(most), most
+    data = data / scalar(b, 255 if dtype is U8 else 127, F32)
+    most = data * (weight / 127) * scalar(b, 2.0**31, F32)
+    return -most, most
 
 
 @operator(
@@ -147,10 +147,10 @@ def quantized_fully_connected(
     if len(parts) > 2:
         factors, offset = [range_of(b, *pair) for pair in ends[:2]], range_of(b, *ends[2])
         # The number of integer steps of a product in one integer step of the bias.
-        data_units = b.div(scalar(b, SPANS[own], F32), factors[0])
-        weight_units = b.div(scalar(b, SPANS[I8], F32), factors[1])
-        scale = b.mul(b.mul(b.div(offset, scalar(b, SPANS[I8], F32)), data_units), weight_units)
-        wide[2] = b.cast(b.mul(b.cast(parts[2], dtype=F32), scale), dtype=I32)
+        data_units = scalar(b, SPANS[own], F32) / factors[0]
+        weight_units = scalar(b, SPANS[I8], F32) / factors[1]
+        scale = offset / scalar(b, SPANS[I8], F32) * data_units * weight_units
+        wide[2] = b.cast(b.cast(parts[2], dtype=F32) * scale, dtype=I32)
     return (fully_connected.expand(b, *wide, **attrs), *_product_range(b, ends, own))
 
 
@@ -189,7 +189,7 @@ def quantized_pooling(b: Any, data: Any, min_data: Any, max_data: Any, **attrs: 
         attrs = {**attrs, "pool_type": "sum"}
     y = pooling.expand(b, x, **attrs)
     if fixed_divisor:
-        y = b.div(y, scalar(b, math.prod(attrs["kernel"]), F32))
+        y = y / scalar(b, math.prod(attrs["kernel"]), F32)
     return b.cast(b.rint(y), dtype=own), min_data, max_data
 
 
@@ -264,7 +264,7 @@ def quantized_embedding(b: Any, data: Any, weight: Any, min_weight: Any, max_wei
 
 def _step(b: Any, least: Any, most: Any, dtype: DType) -> Any:
     """The real value of one integer step."""
-    return b.div(range_of(b, least, most), scalar(b, SPANS[dtype], F32))
+    return range_of(b, least, most) / scalar(b, SPANS[dtype], F32)
 
 
 def _common(*inputs: Any) -> DType:
@@ -303,7 +303,7 @@ def quantized_concat(b: Any, *data: Any, num_args: int, dim: int) -> Any:
     scaled = []
     for x, low, high in zip(parts, ends[::2], ends[1::2]):
         own = require_type(x, "the data", I8, U8)
-        factor = b.div(_step(b, low, high, own), step)
+        factor = _step(b, low, high, own) / step
         scaled.append(to_integers(b, b.cast(x, dtype=F32), factor, dtype))
     rank = len(parts[0].shape)
     axis = axis_in(dim, rank)
@@ -342,15 +342,15 @@ def quantized_add(
         least, most = (filled(b, v, (1,), F32) for v in known)
     else:
         dtype = I32
-        most = b.add(range_of(b, lhs_min, lhs_max), range_of(b, rhs_min, rhs_max))
-        least = b.neg(most)
+        most = range_of(b, lhs_min, lhs_max) + range_of(b, rhs_min, rhs_max)
+        least = -most
     step = _step(b, least, most, dtype)
     total = None
     for x, ends in ((lhs, (lhs_min, lhs_max)), (rhs, (rhs_min, rhs_max))):
         own = require_type(x, "the data", I8, U8)
-        factor = b.div(_step(b, *ends, own), step)
-        value = b.mul(b.cast(x, dtype=F32), factor)
+        factor = _step(b, *ends, own) / step
+        value = b.cast(x, dtype=F32) * factor
         if own is U8 and dtype is I8:  # MXNet converts it to int8 first
             value = b.cast(b.cast(b.rint(value), dtype=I8), dtype=F32)
-        total = value if total is None else b.add(total, value)
+        total = value if total is None else total + value
     return b.cast(b.rint(total), dtype=dtype), least, most

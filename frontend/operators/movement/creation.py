@@ -102,8 +102,8 @@ def progression(b: Any, start: float, step: float, n: int, dtype: DType, repeat:
         if rows * repeat != n:
             x = b.slice(x, start=(0,), size=(n,))
     if step != 1:
-        x = b.mul(x, scalar(b, step, dtype))
-    return b.add(x, scalar(b, start, dtype)) if start else x
+        x = x * scalar(b, step, dtype)
+    return x + scalar(b, start, dtype) if start else x
 
 
 @operator(
@@ -231,7 +231,7 @@ def eye(b: Any, *, N: int, M: int, k: int, ctx: str, dtype: DType) -> Any:
         raise OperatorError(f"eye needs positive dimensions, got {N} x {M}")
     row = b.iota(shape=(N, 1), axis=0, dtype=I64)
     column = b.iota(shape=(1, M or N), axis=1, dtype=I64)
-    return b.cast(b.eq(column, b.add(row, b.constant(k, I64))), dtype=dtype)
+    return b.cast(b.eq(column, row + k), dtype=dtype)
 
 
 def diagonal(b: Any, x: Any, k: int) -> Any:

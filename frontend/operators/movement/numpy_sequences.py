@@ -25,7 +25,7 @@ from gluonjit.operators.support import axis_in, require_numeric, require_same_dt
 
 def _steps(b: Any, x: Any, axis: int) -> Any:
     n = x.shape[axis]
-    return b.sub(part(b, x, axis, min(1, n), n), part(b, x, axis, 0, max(n - 1, 0)))
+    return part(b, x, axis, min(1, n), n) - part(b, x, axis, 0, max(n - 1, 0))
 
 
 @operator(
@@ -119,8 +119,8 @@ def _merged(b: Any, arr: Any, values: Any, places: Any, axis: int) -> Any:
         return arr
     # A stable sort by position, in which what is inserted comes before the element that was there.
     two, one = b.constant(2, I64), b.constant(1, I64)
-    own = b.add(b.mul(b.iota(shape=(n,), axis=0, dtype=I64), two), one)
-    order = b.sort(b.concat(b.mul(places, two), own, axis=0), axis=0)[1]
+    own = b.iota(shape=(n,), axis=0, dtype=I64) * two + one
+    order = b.sort(b.concat(places * two, own, axis=0), axis=0)[1]
     return b.gather(b.concat(values, arr, axis=axis), order, axis=axis)
 
 
@@ -162,7 +162,7 @@ def _declare_insert(form: str, doc: str, note: str, call: str, y: str) -> None:
         if form == "tensor":
             single, scalar_place = math.prod(at.shape) == 1, not at.shape
             at = b.cast(b.reshape(as_index(b, at), shape=(math.prod(at.shape),)), dtype=I64)
-            at = b.select(b.lt(at, b.constant(0, I64)), b.add(at, b.constant(n, I64)), at)
+            at = b.select(at < 0, at + n, at)
             b.check_index(b.reshape(at, shape=(1, *at.shape)), sizes=(n + 1,), negative=False)
             return _inserted(b, name, arr, values, at, axis, single, scalar_place)
         if form == "scalar":
@@ -256,12 +256,12 @@ def _between(b: Any, lines: Any, place: Any, how: str) -> Any:
     below, above = b.floor(place), b.minimum(b.ceil(place), b.constant(float(m - 1), F64))
     if how in ("lower", "higher", "nearest"):
         return at({"lower": below, "higher": above, "nearest": b.rint(place)}[how])
-    share = b.sub(place, below)
+    share = place - below
     if how == "midpoint":
         share = b.select(b.eq(share, b.constant(0, F64)), share, b.constant(0.5, F64))
     share = b.cast(b.reshape(share, shape=(place.shape[0], 1)), dtype=dtype_of(lines))
     low, high = at(below), at(above)
-    return b.add(b.mul(low, b.sub(scalar(b, 1, dtype_of(lines)), share)), b.mul(high, share))
+    return low * (1 - share) + high * share
 
 
 @operator(
@@ -300,8 +300,8 @@ def percentile(
         if len(lead) > 1:
             raise OperatorError(f"percentile: q has one axis at most, got {shape_text(lead)}")
         q = b.cast(b.reshape(q, shape=lead or (1,)), dtype=F64)
-        outside = getattr(b, "or")(b.lt(q, b.constant(0, F64)), b.gt(q, b.constant(100, F64)))
-        require(b, getattr(b, "not")(outside), "percentile")
+        outside = (q < 0) | (q > 100)
+        require(b, ~outside, "percentile")
     old = tuple(a.shape)
     gone = reduced_axes(old, axis)
     kept = tuple(k for k in range(len(old)) if k not in gone)
@@ -311,7 +311,7 @@ def percentile(
         raise OperatorError("percentile of no elements")
     lines = b.reshape(b.transpose(a, perm=(*kept, *gone)), shape=(math.prod(old[k] for k in kept), count))
     lines = b.cast(b.sort(lines, axis=1, order=False), dtype=own)
-    place = b.mul(b.div(q, b.constant(100, F64)), b.constant(float(count - 1), F64))
+    place = q / 100 * float(count - 1)
     y = _between(b, lines, place, interpolation)
     rest = tuple(1 if k in gone else n for k, n in enumerate(old)) if keepdims else tuple(old[k] for k in kept)
     return b.reshape(y, shape=(*lead, *rest))
@@ -361,7 +361,7 @@ def polyval(b: Any, p: Any, x: Any) -> Any:
         raise OperatorError("p has to be an 1-D array.")
     y = b.broadcast(scalar(b, 0, dtype_of(x)), shape=tuple(x.shape))
     for k in range(p.shape[0]):
-        y = b.add(b.mul(y, x), b.reshape(part(b, p, 0, k, k + 1), shape=()))
+        y = y * x + b.reshape(part(b, p, 0, k, k + 1), shape=())
     return y
 
 

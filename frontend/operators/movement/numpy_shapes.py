@@ -417,7 +417,7 @@ def tril(b: Any, data: Any, *, k: int) -> Any:
     rows, columns = data.shape[-2:]
     row = b.iota(shape=(rows, 1), axis=0, dtype=I64)
     column = b.iota(shape=(1, columns), axis=1, dtype=I64)
-    return b.select(b.le(column, b.add(row, b.constant(k, I64))), data, b.constant(0, dtype_of(data)))
+    return b.select(column <= row + k, data, b.constant(0, dtype_of(data)))
 
 
 @operator("_np_diag", attrs={"k": integer(0, doc="which diagonal; positive ones are above the main one")})

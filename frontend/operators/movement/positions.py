@@ -98,7 +98,7 @@ def ravel_multi_index(b: Any, data: Any, *, shape: Shape | None) -> Any:
         raise OperatorError(f"data of shape {shape_text(data.shape)} must have {len(sizes)} rows, one per dimension")
     index = b.cast(as_index(b, data), dtype=I64)
     strides = [math.prod(sizes[k + 1 :]) for k in range(len(sizes))]
-    flat = b.reduce(b.mul(index, per_row(b, strides, index)), op="sum", axes=(0,))
+    flat = b.reduce(index * per_row(b, strides, index), op="sum", axes=(0,))
     return b.cast(b.reshape(flat, shape=tuple(data.shape[1:]) or (1,)), dtype=own)
 
 

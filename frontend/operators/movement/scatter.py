@@ -36,7 +36,7 @@ def scattered(b: Any, x: Any, index: Any, new: Any) -> Any:
     index = b.cast(b.reshape(index, shape=(depth, count)), dtype=I64)
     inside = b.eq(index, b.maximum(b.constant(0, I64), b.minimum(index, per_row(b, [n - 1 for n in heads], index))))
     strides = [math.prod(heads[k + 1 :]) for k in range(depth)]
-    flat = b.reduce(b.mul(index, per_row(b, strides, index)), op="sum", axes=(0,))
+    flat = b.reduce(index * per_row(b, strides, index), op="sum", axes=(0,))
     flat = b.select(b.reduce(inside, op="all", axes=(0,)), flat, outside)
 
     # Sorting puts equal tuples side by side and, being stable, leaves them in order.

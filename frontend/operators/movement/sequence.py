@@ -79,7 +79,7 @@ def sequence_mask(
     rank = len(shape)
     length = b.reshape(_lengths(b, data, sequence_length, axis), shape=along(1 - axis, rank, shape[1 - axis]))
     time = b.iota(shape=along(axis, rank, shape[axis]), axis=axis, dtype=I32)
-    return b.select(b.lt(time, length), data, _value(b, value, dtype_of(data)))
+    return b.select(time < length, data, _value(b, value, dtype_of(data)))
 
 
 @operator("SequenceLast", inputs=_inputs, attrs=_attrs(), complete=_complete)
@@ -101,7 +101,7 @@ def sequence_last(b: Any, data: Any, sequence_length: Any = None, *, use_sequenc
         raise OperatorError(f"sequences of length 0 have no last step: {shape}")
     if sequence_length is None:
         return b.reshape(part(b, data, axis, n - 1, n), shape=shape[:axis] + shape[axis + 1 :])
-    last = b.sub(_lengths(b, data, sequence_length, axis), b.constant(1, I32))
+    last = _lengths(b, data, sequence_length, axis) - 1
     where = [b.reshape(last, shape=(1, batch)), b.iota(shape=(1, batch), axis=1, dtype=I32)]
     return b.gather_nd(data, b.concat(*(where if axis == 0 else where[::-1]), axis=0))
 
@@ -135,6 +135,6 @@ def sequence_reverse(b: Any, data: Any, sequence_length: Any = None, *, use_sequ
     steps = (1, n, batch)
     length = b.reshape(_lengths(b, data, sequence_length, axis), shape=(1, 1, batch))
     time = b.iota(shape=(1, n, 1), axis=1, dtype=I32)
-    mirrored = b.sub(b.sub(length, b.constant(1, I32)), time)
-    source = b.select(b.lt(time, length), mirrored, b.broadcast(time, shape=steps))
+    mirrored = length - 1 - time
+    source = b.select(time < length, mirrored, b.broadcast(time, shape=steps))
     return b.gather_nd(data, b.concat(source, b.iota(shape=steps, axis=2, dtype=I32), axis=0))

@@ -75,4 +75,4 @@ def pooling_v1(b: Any, data: Any, *, kernel: Shape, pool_type: str, pad: Shape, 
     if pool_type != "avg" or global_pool:
         return pooling.expand(b, data, kernel=kernel, pool_type=pool_type, global_pool=global_pool, **attrs)
     y = pooling.expand(b, data, kernel=kernel, pool_type="sum", global_pool=False, **attrs)
-    return b.div(y, b.constant(math.prod(kernel), own))
+    return y / math.prod(kernel)

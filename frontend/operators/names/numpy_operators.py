@@ -85,10 +85,10 @@ def _declare_scalar(
 
 _X = "mx.np.array([5, 6])"
 for _name, _doc, _sign, _y, _reversed, _function in [
-    ("add", "lhs + rhs", "+", "[7., 8.]", "", lambda b, x, y: b.add(x, y)),
-    ("subtract", "lhs - rhs", "-", "[3., 4.]", "[-3., -4.]", lambda b, x, y: b.sub(x, y)),
-    ("multiply", "lhs * rhs", "*", "[10., 12.]", "", lambda b, x, y: b.mul(x, y)),
-    ("true_divide", "lhs / rhs", "/", "[2.5, 3. ]", "[0.4  , 0.333]", lambda b, x, y: b.div(x, y)),
+    ("add", "lhs + rhs", "+", "[7., 8.]", "", lambda b, x, y: x + y),
+    ("subtract", "lhs - rhs", "-", "[3., 4.]", "[-3., -4.]", lambda b, x, y: x - y),
+    ("multiply", "lhs * rhs", "*", "[10., 12.]", "", lambda b, x, y: x * y),
+    ("true_divide", "lhs / rhs", "/", "[2.5, 3. ]", "[0.4  , 0.333]", lambda b, x, y: x / y),
     ("power", "lhs**rhs", "**", "[25., 36.]", "[32., 64.]", lambda b, x, y: b.pow(x, y)),
     ("mod", "lhs modulo rhs, with rhs's sign; 0 where rhs is 0", "%", "[1., 0.]", "[2., 2.]", modulo),
 ]:

@@ -288,7 +288,7 @@ def power_scalar(b: Any, data: Any, *, scalar: float, is_int: bool) -> Any:
     """
     data = beside_scalar(b, data, is_int)
     if scalar == 2:
-        return b.mul(data, data)
+        return data * data
     return b.pow(data, constant_scalar(b, scalar, dtype_of(data)))
 
 
@@ -312,5 +312,5 @@ def add_n(b: Any, *args: Any, num_args: int) -> Any:
     require_numeric("add_n", args[0])
     total = args[0]
     for x in args[1:]:
-        total = b.add(total, x)
+        total = total + x
     return total

@@ -89,7 +89,7 @@ def _clip_gradient(b: Any, g: Any, y: Any, x: Any, *, a_min: float, a_max: float
     dtype = dtype_of(x[0])
     if not dtype.is_float:
         return None
-    outside = getattr(b, "or")(b.gt(x[0], scalar(b, a_max, dtype)), b.lt(x[0], scalar(b, a_min, dtype)))
+    outside = (x[0] > scalar(b, a_max, dtype)) | (x[0] < scalar(b, a_min, dtype))
     return (b.select(outside, b.constant(0, dtype), g[0]),)
 
 
@@ -117,7 +117,7 @@ def clip(b: Any, data: Any, *, a_min: float, a_max: float) -> Any:
     if a_min <= a_max:
         return b.minimum(b.maximum(data, low), high)
     # If a_min > a_max, the upper bound is checked first, as in MXNet; a bound of NaN has no effect.
-    return b.select(b.gt(data, high), high, b.select(b.lt(data, low), low, data))
+    return b.select(data > high, high, b.select(data < low, low, data))
 
 
 def _where_shapes(attrs: Mapping[str, Any], inputs: Shapes) -> Shapes:
@@ -211,9 +211,9 @@ def _loss_gradient(
     if normalization == "batch":
         scale = b.constant(grad_scale / max(math.prod(data.shape[:-1]), 1), dtype)
     elif normalization == "valid":
-        valid = b.cast(b.gt(data, b.constant(valid_thresh, dtype)), dtype=F32)
+        valid = b.cast(data > valid_thresh, dtype=F32)
         count = b.reduce(valid, op="sum", axes=tuple(range(len(data.shape))))
-        scale = b.div(scale, b.cast(b.maximum(count, b.constant(1, F32)), dtype=dtype))
+        scale = scale / b.cast(b.maximum(count, b.constant(1, F32)), dtype=dtype)
     return (scale,)
 
 

@@ -26,8 +26,8 @@ def _finite(b: Any, arrays: tuple[Any, ...], init_output: bool) -> Any:
     found = None
     for x in arrays:
         require_float(x)
-        own = _every(b, b.lt(b.abs(x), b.constant(math.inf, dtype_of(x))))
-        found = own if found is None else getattr(b, "and")(found, own)
+        own = _every(b, abs(x) < math.inf)
+        found = own if found is None else found & own
     return b.reshape(b.cast(found, dtype=F32), shape=(1,))
 
 
@@ -78,7 +78,7 @@ def multi_sum_sq(b: Any, *data: Any, num_arrays: int) -> Any:
     for x in data:
         require_numeric("multi_sum_sq", x)
         wide = x if dtype_of(x) is F32 else b.cast(x, dtype=F32)
-        total = b.mul(wide, wide)
+        total = wide * wide
         if x.shape:
             total = b.reduce(total, op="sum", axes=tuple(range(len(x.shape))))
         sums.append(b.reshape(total, shape=(1,)))
@@ -114,11 +114,10 @@ def allclose(b: Any, x: Any, y: Any, *, rtol: float, atol: float, equal_nan: boo
     either = getattr(b, "or")
     if not own.is_float:
         x, y = b.cast(x, dtype=F32), b.cast(y, dtype=F32)
-    kind = dtype_of(x)
-    allowed = b.add(b.constant(atol, kind), b.mul(b.constant(rtol, kind), b.abs(y)))
-    close = either(b.eq(x, y), b.le(b.abs(b.sub(x, y)), allowed))
+    allowed = atol + rtol * abs(y)
+    close = either(b.eq(x, y), abs(x - y) <= allowed)
     if equal_nan:
-        close = either(close, getattr(b, "and")(b.isnan(x), b.isnan(y)))
+        close = either(close, b.isnan(x) & b.isnan(y))
     return b.cast(_every(b, close), dtype=U8)
 
 
@@ -146,6 +145,6 @@ def constraint_check(b: Any, x: Any, *, msg: str) -> Any:
     if dtype_of(x) is not BOOL:
         raise OperatorError(f"constraint_check takes bools, got {type_name(dtype_of(x))}: compare first, as in x > 0")
     holds = _every(b, x)
-    wrong = b.reshape(b.cast(getattr(b, "not")(holds), dtype=I64), shape=(1, 1))
+    wrong = b.reshape(b.cast(~holds, dtype=I64), shape=(1, 1))
     b.check_index(wrong, sizes=(1,), negative=False, error=f"constraint: {msg}" if msg else "constraint")
     return holds

@@ -12,7 +12,7 @@ from gluonjit.operators.support import Shapes, first_from_output, merge, paramet
 
 
 def _multiplied(b: Any, g: Any, y: Any, x: Any, *, scalar: float, is_int: bool) -> tuple[Any]:
-    return (b.mul(g[0], b.constant(scalar, dtype_of(x[0]))),)
+    return (g[0] * b.constant(scalar, dtype_of(x[0])),)
 
 
 @operator(
@@ -45,11 +45,10 @@ def gradient_multiplier(b: Any, data: Any, **_gradient: Any) -> Any:
 def _activity(b: Any, data: Any, moving_avg: Any, momentum: float) -> Any:
     """The moving average of each unit's activity after the batch `data`."""
     wide = widened(b, data)
-    dtype = dtype_of(wide)
-    mean = b.mul(b.reduce(wide, op="sum", axes=(0,)), b.constant(1 / max(data.shape[0], 1), dtype))
+    mean = b.reduce(wide, op="sum", axes=(0,)) * (1 / max(data.shape[0], 1))
     mean = b.cast(b.reshape(mean, shape=tuple(moving_avg.shape)), dtype=dtype_of(moving_avg))
     old, new = b.constant(momentum, dtype_of(mean)), b.constant(1 - momentum, dtype_of(mean))
-    return b.add(b.mul(moving_avg, old), b.mul(mean, new))
+    return moving_avg * old + mean * new
 
 
 def _sparseness(
@@ -58,11 +57,10 @@ def _sparseness(
     """Adds the derivative of penalty · KL(target || activity) by each unit's activity."""
     data, moving_avg = x
     activity = _activity(b, data, moving_avg, momentum)
-    dtype = dtype_of(activity)
-    pull = b.div(b.constant(-sparseness_target, dtype), activity)
-    push = b.div(b.constant(1 - sparseness_target, dtype), b.sub(b.constant(1, dtype), activity))
-    slope = b.mul(b.add(pull, push), b.constant(penalty, dtype))
-    return b.add(g[0], b.cast(b.reshape(slope, shape=(1, *data.shape[1:])), dtype=dtype_of(data))), None
+    pull = -sparseness_target / activity
+    push = (1 - sparseness_target) / (1 - activity)
+    slope = (pull + push) * penalty
+    return g[0] + b.cast(b.reshape(slope, shape=(1, *data.shape[1:])), dtype=dtype_of(data)), None
 
 
 def _new_activity(b: Any, y: Any, x: Any, *, momentum: float, **_attrs: Any) -> dict[int, Any]:

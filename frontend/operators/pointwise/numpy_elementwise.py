@@ -115,7 +115,7 @@ def around(b: Any, x: Any, *, decimals: int) -> Any:
     if decimals == 0:
         return b.rint(x)
     factor = b.constant(10.0**decimals, own)
-    return b.div(b.rint(b.mul(x, factor)), factor)
+    return b.rint(x * factor) / factor
 
 
 @operator(
@@ -240,7 +240,7 @@ def bitwise_not(b: Any, x: Any) -> Any:
     array([-1, -6], dtype=int32)
     """
     _require_whole(x)
-    return getattr(b, "not")(x)
+    return ~x
 
 
 def _declare_of_floats(name: str, doc: str, primitive: str, call: str, scalars: Mapping[str, str]) -> None:
@@ -295,8 +295,8 @@ def _with_sign(b: Any, x: Any, y: Any) -> Any:
     """As in MXNet, -0 is not negative, and NaN has the sign that x has not."""
     zero = b.constant(0, dtype_of(x))
     shape = broadcast_shapes(tuple(x.shape), tuple(y.shape))
-    below, negative, other = (b.broadcast(v, shape=shape) for v in (b.lt(x, zero), b.lt(y, zero), b.ge(y, zero)))
-    return b.select(getattr(b, "or")(both(b, below, negative), both(b, negated(b, below), other)), x, b.neg(x))
+    below, negative, other = (b.broadcast(v, shape=shape) for v in (x < zero, y < zero, y >= zero))
+    return b.select(both(b, below, negative) | both(b, negated(b, below), other), x, -x)
 
 
 def _greatest_divisor(b: Any, x: Any, y: Any) -> Any:
@@ -313,7 +313,7 @@ def _greatest_divisor(b: Any, x: Any, y: Any) -> Any:
     def more(b: Any, index: Any, state: Any, captured: Any) -> Any:
         return b.reduce(b.ne(state[1], b.constant(0, own)), op="any", axes=tuple(range(len(shape))))
 
-    begin = [b.broadcast(b.abs(v), shape=shape) for v in (x, y)]
+    begin = [b.broadcast(abs(v), shape=shape) for v in (x, y)]
     (found, _), _ = loop(b, body, begin, (), (), trip=100, condition=more)
     return found
 
@@ -322,14 +322,14 @@ def _multiple(b: Any, x: Any, y: Any) -> Any:
     divisor = _greatest_divisor(b, x, y)
     own = dtype_of(x)
     divisor = b.select(b.eq(divisor, b.constant(0, own)), b.constant(1, own), divisor)
-    return b.abs(b.mul(b.div(x, divisor), y))
+    return abs(b.div(x, divisor) * y)
 
 
 def _scaled(b: Any, x: Any, y: Any) -> Any:
     own = dtype_of(x)
     wide = own if own.is_float else F64
     x, y = (b.cast(v, dtype=wide) for v in (x, y))
-    return b.cast(b.mul(x, b.pow(b.constant(2, wide), y)), dtype=own)
+    return b.cast(x * b.pow(b.constant(2, wide), y), dtype=own)
 
 
 def _declare_pair(

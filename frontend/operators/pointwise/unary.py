@@ -59,14 +59,14 @@ def _sign(b: Any, x: Any) -> Any:
     if not dtype_of(x).is_float:
         return b.sign(x)
     zero, dtype = _zero(b, x), dtype_of(x)
-    return b.sub(b.cast(b.gt(x, zero), dtype=dtype), b.cast(b.lt(x, zero), dtype=dtype))  # NaN is neither: 0
+    return b.cast(x > zero, dtype=dtype) - b.cast(x < zero, dtype=dtype)  # NaN is neither: 0
 
 
 def _rint(b: Any, x: Any) -> Any:
     if not dtype_of(x).is_float:
         return x
     below = b.floor(x)
-    return b.select(b.le(b.sub(x, below), b.constant(0.5, dtype_of(x))), below, b.ceil(x))
+    return b.select(x - below <= 0.5, below, b.ceil(x))
 
 
 def _gamma(b: Any, x: Any) -> Any:
@@ -76,21 +76,21 @@ def _gamma(b: Any, x: Any) -> Any:
     magnitude = b.exp(b.lgamma(wide))
     # Below 0 the sign alternates between the poles at the whole numbers.
     whole = b.floor(wide)
-    sign = b.sub(one, b.mul(two, b.mod(whole, two)))
-    value = b.select(b.lt(wide, zero), b.mul(sign, magnitude), magnitude)
-    pole = b.select(b.eq(wide, zero), b.div(one, wide), b.constant(math.nan, F64))
-    return b.cast(b.select(getattr(b, "and")(b.eq(whole, wide), b.le(wide, zero)), pole, value), dtype=dtype_of(x))
+    sign = one - two * b.mod(whole, two)
+    value = b.select(wide < zero, sign * magnitude, magnitude)
+    pole = b.select(b.eq(wide, zero), one / wide, b.constant(math.nan, F64))
+    return b.cast(b.select(b.eq(whole, wide) & (wide <= zero), pole, value), dtype=dtype_of(x))
 
 
 def _times(factor: float) -> Function:
-    return lambda b, x: b.mul(x, b.constant(factor, dtype_of(x)))
+    return lambda b, x: x * factor
 
 
 # Functions that are defined on integers, too
-_declare("abs", "|x|", "[-2, 3]", "[2., 3.]", lambda b, x: b.abs(x), integers=True)
+_declare("abs", "|x|", "[-2, 3]", "[2., 3.]", lambda b, x: abs(x), integers=True)
 _declare("sign", "-1, 0 or 1; 0 for NaN", "[-2, 0, 3]", "[-1.,  0.,  1.]", _sign, integers=True)
-_declare("negative", "-x", "[-2, 3]", "[ 2., -3.]", lambda b, x: b.neg(x), integers=True)
-_declare("square", "x * x", "[-2, 3]", "[4., 9.]", lambda b, x: b.mul(x, x), integers=True)
+_declare("negative", "-x", "[-2, 3]", "[ 2., -3.]", lambda b, x: -x, integers=True)
+_declare("square", "x * x", "[-2, 3]", "[4., 9.]", lambda b, x: x * x, integers=True)
 _declare(
     "relu",
     "max(x, 0); keeps NaN",
@@ -140,11 +140,11 @@ _declare(
     integers=True,
 )
 
-_declare("reciprocal", "1 / x", "[2, 4]", "[0.5 , 0.25]", lambda b, x: b.div(_one(b, x), x))
+_declare("reciprocal", "1 / x", "[2, 4]", "[0.5 , 0.25]", lambda b, x: _one(b, x) / x)
 _declare("sqrt", "square root", "[4, 9]", "[2., 3.]", lambda b, x: b.sqrt(x))
 _declare("rsqrt", "1 / sqrt(x)", "[4, 0.25]", "[0.5, 2. ]", lambda b, x: b.rsqrt(x))
 _declare("cbrt", "cube root", "[-8, 3]", "[-2.   ,  1.442]", lambda b, x: b.cbrt(x))
-_declare("rcbrt", "1 / cbrt(x)", "[-8, 3]", "[-0.5  ,  0.693]", lambda b, x: b.div(_one(b, x), b.cbrt(x)))
+_declare("rcbrt", "1 / cbrt(x)", "[-8, 3]", "[-0.5  ,  0.693]", lambda b, x: _one(b, x) / b.cbrt(x))
 _declare("exp", "e**x", "[0, 1]", "[1.   , 2.718]", lambda b, x: b.exp(x))
 _declare("expm1", "e**x - 1, accurate near 0", "[0, 1]", "[0.   , 1.718]", lambda b, x: b.expm1(x))
 _declare("log", "natural logarithm", "[1, 2]", "[0.   , 0.693]", lambda b, x: b.log(x))
@@ -171,7 +171,7 @@ _declare(
     "x / (1 + |x|)",
     "[-1, 0, 3]",
     "[-0.5 ,  0.  ,  0.75]",
-    lambda b, x: b.div(x, b.add(_one(b, x), b.abs(x))),
+    lambda b, x: x / (_one(b, x) + abs(x)),
     gradient=gradients.softsign,
 )
 _declare("erf", "error function", "[0, 1]", "[0.   , 0.843]", lambda b, x: b.erf(x))
@@ -183,8 +183,8 @@ _declare("gammaln", "log |gamma(x)|", "[3, 5]", "[0.693, 3.178]", lambda b, x: b
 def _hard_sigmoid_gradient(b: Any, g: Any, y: Any, x: Any, *, alpha: float, beta: float) -> tuple[Any]:
     """0 at both corners, as in MXNet."""
     zero, one, slope = (b.constant(v, dtype_of(y[0])) for v in (0, 1, alpha))
-    inside = both(b, b.gt(y[0], zero), b.lt(y[0], one))
-    return (b.select(inside, b.mul(g[0], slope), zero),)
+    inside = both(b, y[0] > zero, y[0] < one)
+    return (b.select(inside, g[0] * slope, zero),)
 
 
 @operator(
@@ -202,7 +202,7 @@ def hard_sigmoid(b: Any, data: Any, *, alpha: float, beta: float) -> Any:
     array([0. , 0.5, 0.7, 1. ], dtype=float32)
     """
     dtype = require_float(data)
-    line = b.add(b.mul(data, b.constant(alpha, dtype)), b.constant(beta, dtype))
+    line = data * alpha + beta
     return b.minimum(b.maximum(line, b.constant(0, dtype)), b.constant(1, dtype))
 
 
@@ -228,8 +228,8 @@ def _smooth_l1_gradient(b: Any, g: Any, y: Any, x: Any, *, scalar: float) -> tup
         return None
     square = scalar * scalar
     limit = b.constant(1 / square if square else math.inf, dtype)
-    linear = b.gt(b.abs(x[0]), limit)  # there the parabola may be infinite
-    return (b.mul(g[0], b.select(linear, b.sign(x[0]), b.mul(x[0], b.constant(square, dtype)))),)
+    linear = abs(x[0]) > limit  # there the parabola may be infinite
+    return (g[0] * b.select(linear, b.sign(x[0]), x[0] * square),)
 
 
 @operator(
@@ -253,8 +253,8 @@ def smooth_l1(b: Any, data: Any, *, scalar: float) -> Any:
     x = fractional(b, data)
     dtype = dtype_of(x)
     scalar = scalar if own.is_float else math.trunc(scalar)
-    size, square = b.abs(x), scalar * scalar
-    linear = b.sub(size, b.constant(0.5 / square if square else math.inf, dtype))
-    parabola = b.mul(b.mul(x, x), b.constant(0.5 * square, dtype))
+    size, square = abs(x), scalar * scalar
+    linear = size - b.constant(0.5 / square if square else math.inf, dtype)
+    parabola = x * x * (0.5 * square)
     limit = b.constant(1 / square if square else math.inf, dtype)
-    return convert(b, b.select(b.gt(size, limit), linear, parabola), own)
+    return convert(b, b.select(size > limit, linear, parabola), own)

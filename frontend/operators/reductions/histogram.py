@@ -30,8 +30,8 @@ def _even_bin(b: Any, x: Any, edges: Any, count: int, low: float, high: float) -
     A quotient gives the bin; comparisons with the rounded edges correct it by one where necessary.
     """
     wide = b.cast(x, dtype=F64)
-    inside = getattr(b, "and")(b.ge(wide, b.constant(low, F64)), b.le(wide, b.constant(high, F64)))
-    place = b.div(b.mul(b.sub(wide, b.constant(low, F64)), b.constant(count, F64)), b.constant(high - low, F64))
+    inside = (wide >= low) & (wide <= high)
+    place = (wide - low) * count / (high - low)
     place = b.select(inside, b.minimum(b.trunc(place), b.constant(count - 1, F64)), b.constant(0, F64))
     index = b.cast(place, dtype=I64)
     one, end = b.constant(1, I64), b.constant(count - 1, I64)
@@ -39,9 +39,9 @@ def _even_bin(b: Any, x: Any, edges: Any, count: int, low: float, high: float) -
     def edge(of: Any) -> Any:
         return b.gather(edges, of, axis=0)
 
-    index = b.sub(index, b.cast(b.lt(x, edge(index)), dtype=I64))
-    above = getattr(b, "and")(b.ge(x, edge(b.add(index, one))), b.ne(index, end))
-    return b.add(index, b.cast(above, dtype=I64)), inside
+    index = index - b.cast(x < edge(index), dtype=I64)
+    above = (x >= edge(index + one)) & b.ne(index, end)
+    return index + b.cast(above, dtype=I64), inside
 
 
 def bin_of(b: Any, x: Any, edges: Any) -> tuple[Any, Any]:
@@ -49,14 +49,14 @@ def bin_of(b: Any, x: Any, edges: Any) -> tuple[Any, Any]:
     count = edges.shape[0]
     below = b.constant(0, I64)
     for bit in reversed(range(count.bit_length())):
-        step = b.add(below, b.constant(1 << bit, I64))
-        within = b.le(step, b.constant(count, I64))
-        at = b.sub(b.minimum(step, b.constant(count, I64)), b.constant(1, I64))
-        reached = getattr(b, "and")(within, b.le(b.gather(edges, at, axis=0), x))
+        step = below + (1 << bit)
+        within = step <= count
+        at = b.minimum(step, b.constant(count, I64)) - 1
+        reached = within & (b.gather(edges, at, axis=0) <= x)
         below = b.select(reached, step, below)
-    index = b.minimum(b.sub(below, b.constant(1, I64)), b.constant(count - 2, I64))
+    index = b.minimum(below - 1, b.constant(count - 2, I64))
     first, last = (b.slice(edges, start=(k,), size=(1,)) for k in (0, count - 1))
-    return index, getattr(b, "and")(b.ge(x, first), b.le(x, last))
+    return index, (x >= first) & (x <= last)
 
 
 @operator(

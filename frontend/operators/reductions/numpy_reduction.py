@@ -111,7 +111,7 @@ def _distances(b: Any, x: Any, gone: tuple[int, ...]) -> tuple[Any, int]:
     """`x` minus its mean over axes, and the number of elements of each mean."""
     count = math.prod(x.shape[k] for k in gone)
     kept = tuple(1 if k in gone else n for k, n in enumerate(x.shape))
-    return b.sub(x, b.reshape(mean(b, x, gone), shape=kept)), count
+    return x - b.reshape(mean(b, x, gone), shape=kept), count
 
 
 def _declare_spread(name: str, doc: str, y: str, finish: Callable[[Any, Any], Any], gradient: Any = None) -> None:
@@ -122,8 +122,8 @@ def _declare_spread(name: str, doc: str, y: str, finish: Callable[[Any, Any], An
             x = b.cast(x, dtype=F64)
         gone = _gone(a, axis)
         distance, count = _distances(b, x, gone)
-        total = _reduced(b, b.mul(distance, distance), "sum", gone, keepdims)
-        y = finish(b, b.div(total, b.constant(count - ddof, dtype_of(x))))
+        total = _reduced(b, distance * distance, "sum", gone, keepdims)
+        y = finish(b, total / (count - ddof))
         return y if dtype_of(y) is own else convert(b, y, own)
 
     expand.__doc__ = documented(
@@ -150,7 +150,7 @@ def _std_gradient(b: Any, g: Any, y: Any, x: Any, *, axis: Shape | None, ddof: i
     gone = _gone(x[0], axis)
     wide = F64 if result is F64 else dtype_of(widened(b, x[0]))
     distance, count = _distances(b, b.cast(x[0], dtype=wide), gone)
-    each = b.div(b.cast(g[0], dtype=wide), b.constant(count - ddof, wide))
+    each = b.cast(g[0], dtype=wide) / (count - ddof)
     return (convert(b, norm_gradient(b, distance, y[0], each, gone), own),)
 
 
@@ -241,7 +241,7 @@ def average(b: Any, a: Any, weights: Any = None, *, axis: Shape | None, returned
     if weights is None:
         result = mean(b, x, gone)
     else:
-        result = b.div(_reduced(b, b.mul(x, weighed), "sum", gone, False), total)
+        result = _reduced(b, x * weighed, "sum", gone, False) / total
     return (result, total) if own is work else (convert(b, result, own), convert(b, total, own))
 
 
@@ -275,7 +275,7 @@ def norm(b: Any, data: Any, *, ord: float, axis: Shape | None, keepdims: bool, f
         raise OperatorError(f"norm of order {ord:g} (flag {flag}) is not built: only sums of magnitudes and of squares")
     gone = _gone(data, axis)
     if ord == 1:
-        return _reduced(b, b.abs(data), "sum", gone, keepdims)
+        return _reduced(b, abs(data), "sum", gone, keepdims)
     # Squares may overflow although their root does not.
     x = b.cast(data, dtype=F64)
-    return convert(b, b.sqrt(_reduced(b, b.mul(x, x), "sum", gone, keepdims)), own)
+    return convert(b, b.sqrt(_reduced(b, x * x, "sum", gone, keepdims)), own)

@@ -71,7 +71,8 @@ def _mean(b: Any, x: Any, gone: tuple[int, ...]) -> Any:
     # Sums are wide because neither the sum of many integers nor their count fits into a narrow type. The quotient of
     # integers is truncated.
     total = _reduce(b, b.cast(x, dtype=I64), "sum", gone)
-    return b.cast(b.div(total, b.constant(math.prod(x.shape[axis] for axis in gone), I64)), dtype=own)
+    count = b.constant(math.prod(x.shape[axis] for axis in gone), I64)
+    return b.cast(b.div(total, count), dtype=own)
 
 
 def require_elements(name: str, shape: Sequence[int], gone: Sequence[int]) -> None:
@@ -115,9 +116,7 @@ def _declare(name: str, doc: str, x: str, y: str, function: Callable[..., Any], 
 
 _MATRIX, _WITH_NAN = "[[1, 2], [3, 4]]", "[[1, 2], [3, np.nan]]"
 _declare("sum", "The sum over axes", _MATRIX, "[3., 7.]", _sum, ("sum_axis",))
-_declare(
-    "_square_sum", "The sum of squares over axes", _MATRIX, "[ 5., 25.]", lambda b, x, gone: _sum(b, b.mul(x, x), gone)
-)
+_declare("_square_sum", "The sum of squares over axes", _MATRIX, "[ 5., 25.]", lambda b, x, gone: _sum(b, x * x, gone))
 _declare("mean", "The mean over axes", _MATRIX, "[1.5, 3.5]", _mean)
 _declare("prod", "The product over axes", _MATRIX, "[ 2., 12.]", lambda b, x, gone: _reduce(b, x, "prod", gone))
 _declare(
@@ -148,8 +147,8 @@ def norm_gradient(b: Any, data: Any, y: Any, g: Any, gone: Shape) -> Any:
     length, g = (b.reshape(b.cast(v, dtype=wide), shape=kept) for v in (y, g))
     zero = b.constant(0, wide)
     none = b.eq(length, zero)
-    scale = b.select(none, zero, b.div(g, b.select(none, b.constant(1, wide), length)))
-    return narrowed(b, b.mul(x, scale), dtype_of(data))
+    scale = b.select(none, zero, g / b.select(none, b.constant(1, wide), length))
+    return narrowed(b, x * scale, dtype_of(data))
 
 
 def _norm_gradient(b: Any, g: Any, y: Any, x: Any, *, ord: int, axis: Shape | None, **_attrs: Any) -> Any:
@@ -183,11 +182,11 @@ def norm(b: Any, data: Any, *, ord: int, axis: Shape | None, out_dtype: DType | 
     own = require_numeric("norm", data)
     gone = reduced_axes(data.shape, axis)
     if ord == 1:
-        y = b.reduce(b.abs(data), op="sum", axes=gone)
+        y = b.reduce(abs(data), op="sum", axes=gone)
     elif ord == 2:
         # Squares may overflow although their root does not; a type twice as wide holds them.
         x = data if own is F64 else b.cast(data, dtype=F32 if own is F16 else F64)
-        y = b.sqrt(b.reduce(b.mul(x, x), op="sum", axes=gone))
+        y = b.sqrt(b.reduce(x * x, op="sum", axes=gone))
     else:
         raise OperatorError("norm only supports ord=1 and ord=2")
     y = finished(b, y, data.shape, gone, keepdims)

@@ -31,48 +31,45 @@ def _number(b: Any, value: float, like: Any) -> Any:
 
 
 def _uniform(b: Any, x: Any, low: Any, high: Any) -> Any:
-    return b.broadcast(b.neg(b.log(b.sub(high, low))), shape=x.shape)
+    return b.broadcast(-b.log(high - low), shape=x.shape)
 
 
 def _normal(b: Any, x: Any, mu: Any, sigma: Any) -> Any:
-    distance = b.sub(x, mu)
-    scaled = b.div(b.mul(distance, distance), b.mul(_number(b, -2, x), b.mul(sigma, sigma)))
-    return b.sub(scaled, b.add(b.log(sigma), _number(b, math.log(math.sqrt(2 * math.pi)), x)))
+    distance = x - mu
+    scaled = distance * distance / (_number(b, -2, x) * (sigma * sigma))
+    return scaled - (b.log(sigma) + _number(b, math.log(math.sqrt(2 * math.pi)), x))
 
 
 def _gamma(b: Any, x: Any, alpha: Any, beta: Any) -> Any:
     one = _number(b, 1, x)
-    y = b.add(b.mul(alpha, b.log(beta)), b.mul(b.sub(alpha, one), b.log(x)))
-    return b.sub(b.sub(y, b.mul(beta, x)), b.lgamma(alpha))
+    y = alpha * b.log(beta) + (alpha - one) * b.log(x)
+    return y - beta * x - b.lgamma(alpha)
 
 
 def _exponential(b: Any, x: Any, lam: Any) -> Any:
-    return b.sub(b.log(lam), b.mul(lam, x))
+    return b.log(lam) - lam * x
 
 
 def _poisson(b: Any, x: Any, lam: Any) -> Any:
-    return b.sub(b.sub(b.mul(x, b.log(lam)), lam), b.lgamma(b.add(x, _number(b, 1, x))))
+    return x * b.log(lam) - lam - b.lgamma(x + _number(b, 1, x))
 
 
 def _negative_binomial(b: Any, x: Any, k: Any, p: Any) -> Any:
     one = _number(b, 1, x)
-    ways = b.sub(b.lgamma(b.add(x, k)), b.add(b.lgamma(b.add(x, one)), b.lgamma(k)))
-    return b.add(ways, b.add(b.mul(k, b.log(p)), b.mul(x, b.log(b.sub(one, p)))))
+    ways = b.lgamma(x + k) - (b.lgamma(x + one) + b.lgamma(k))
+    return ways + (k * b.log(p) + x * b.log(one - p))
 
 
 def _generalized_negative_binomial(b: Any, x: Any, mu: Any, alpha: Any) -> Any:
     one = _number(b, 1, x)
-    return _negative_binomial(b, x, b.div(one, alpha), b.div(one, b.add(b.mul(mu, alpha), one)))
+    return _negative_binomial(b, x, one / alpha, one / (mu * alpha + one))
 
 
 def _dirichlet(b: Any, x: Any, alpha: Any) -> Any:
     last = (len(x.shape) - 1,)
-    powers = b.reduce(b.mul(b.sub(alpha, _number(b, 1, x)), b.log(x)), op="sum", axes=last)
-    scale = b.sub(
-        b.lgamma(b.reduce(alpha, op="sum", axes=last)),
-        b.reduce(b.lgamma(alpha), op="sum", axes=last),
-    )
-    y = b.add(powers, scale)
+    powers = b.reduce((alpha - _number(b, 1, x)) * b.log(x), op="sum", axes=last)
+    scale = b.lgamma(b.reduce(alpha, op="sum", axes=last)) - b.reduce(b.lgamma(alpha), op="sum", axes=last)
+    y = powers + scale
     return y if y.shape else b.reshape(y, shape=(1,))
 
 

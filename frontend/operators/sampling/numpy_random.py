@@ -112,45 +112,45 @@ def _declare(
 
 
 def _uniform(b: Any, low: Any, high: Any, *, shape: Shape, dtype: DType) -> Any:
-    return b.add(b.mul(draws.uniform(b, shape, dtype), b.sub(high, low)), low)
+    return draws.uniform(b, shape, dtype) * (high - low) + low
 
 
 def _normal(b: Any, loc: Any, scale: Any, *, shape: Shape, dtype: DType) -> Any:
-    return b.add(b.mul(draws.normal(b, shape, dtype), scale), loc)
+    return draws.normal(b, shape, dtype) * scale + loc
 
 
 def _gamma(b: Any, alpha: Any, scale: Any, *, shape: Shape, dtype: DType) -> Any:
-    return b.mul(draws.gamma(b, alpha, shape, dtype), scale)
+    return draws.gamma(b, alpha, shape, dtype) * scale
 
 
 def _exponential(b: Any, scale: Any, *, shape: Shape, dtype: DType) -> Any:
-    return b.mul(draws.exponential(b, shape, dtype), scale)
+    return draws.exponential(b, shape, dtype) * scale
 
 
 def _rayleigh(b: Any, scale: Any, *, shape: Shape, dtype: DType) -> Any:
-    return b.mul(b.sqrt(b.mul(draws.exponential(b, shape, dtype), b.constant(2, dtype))), scale)
+    return b.sqrt(draws.exponential(b, shape, dtype) * 2) * scale
 
 
 def _weibull(b: Any, a: Any, *, shape: Shape, dtype: DType) -> Any:
-    return b.exp(b.div(b.log(draws.exponential(b, shape, dtype)), a))
+    return b.exp(b.log(draws.exponential(b, shape, dtype)) / a)
 
 
 def _pareto(b: Any, a: Any, *, shape: Shape, dtype: DType) -> Any:
-    return b.expm1(b.div(draws.exponential(b, shape, dtype), a))
+    return b.expm1(draws.exponential(b, shape, dtype) / a)
 
 
 def _powers(b: Any, a: Any, *, shape: Shape, dtype: DType) -> Any:
-    return b.exp(b.neg(b.div(draws.exponential(b, shape, dtype), a)))
+    return b.exp(-(draws.exponential(b, shape, dtype) / a))
 
 
 def _gumbel(b: Any, loc: Any, scale: Any, *, shape: Shape, dtype: DType) -> Any:
-    return b.sub(loc, b.mul(b.log(draws.exponential(b, shape, dtype)), scale))
+    return loc - b.log(draws.exponential(b, shape, dtype)) * scale
 
 
 def _logistic(b: Any, loc: Any, scale: Any, *, shape: Shape, dtype: DType) -> Any:
     # log(u / (1 - u)), where u = exp(-e) is not 1, as e is at least 2**-33
     e = b.maximum(draws.exponential(b, shape, dtype), b.constant(2.0**-33, dtype))
-    return b.sub(loc, b.mul(b.add(e, b.log(b.neg(b.expm1(b.neg(e))))), scale))
+    return loc - (e + b.log(-b.expm1(-e))) * scale
 
 
 _FLOWS = "Gradients flow to the parameters."
@@ -233,7 +233,7 @@ def bernoulli(
     if is_logit:
         p = b.sigmoid(p)
     result = _broadcast([tuple(p.shape)], size)
-    return b.cast(b.lt(draws.uniform(b, result, F32), p), dtype=dtype)
+    return b.cast(draws.uniform(b, result, F32) < p, dtype=dtype)
 
 
 def _choice_inputs(attrs: Mapping[str, Any]) -> tuple[str, ...]:
@@ -275,7 +275,7 @@ def choice(b: Any, *inputs: Any, a: int | None, size: Shape | None, ctx: str, re
     if not replace:
         # The first of n clocks that ring at rates p: the smallest of exponential numbers with means 1 / p.
         clock = draws.exponential(b, (n,), F64)
-        order = b.sort(clock if p is None else b.div(clock, p), axis=0)[1]
+        order = b.sort(clock if p is None else clock / p, axis=0)[1]
         return b.reshape(b.slice(order, start=(0,), size=(count,)), shape=result)
     if p is None:
         bits = b.shift_right(b.random_bits((count,), I64), b.constant(1, I64))
@@ -283,4 +283,4 @@ def choice(b: Any, *inputs: Any, a: int | None, size: Shape | None, ctx: str, re
     ends = b.cumsum(p, axis=0)
     edges = b.concat(b.broadcast(b.constant(0, F64), shape=(1,)), ends, axis=0)
     whole = b.slice(ends, start=(n - 1,), size=(1,))
-    return b.reshape(bin_of(b, b.mul(draws.uniform(b, (count,), F64), whole), edges)[0], shape=result)
+    return b.reshape(bin_of(b, draws.uniform(b, (count,), F64) * whole, edges)[0], shape=result)

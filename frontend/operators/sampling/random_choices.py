@@ -49,7 +49,7 @@ def randint(b: Any, *, low: int, high: int, shape: Shape | None, ctx: str, dtype
         raise OperatorError(f"randint knows ranges of less than 2**63 numbers, got {low} … {high}")
     # Taking 63 bits modulo the range makes no number more likely by more than range / 2**63.
     bits = b.shift_right(b.random_bits(required_shape(shape, "_random_randint"), I64), b.constant(1, I64))
-    y = b.add(b.mod(bits, b.constant(high - low, I64)), b.constant(low, I64))
+    y = b.mod(bits, b.constant(high - low, I64)) + low
     return y if dtype is I64 else b.cast(y, dtype=I32)
 
 
@@ -80,7 +80,7 @@ def multinomial(b: Any, data: Any, *, shape: Shape, get_prob: bool, dtype: DType
     work = working_type(own)
     chances = b.reshape(data if own is work else b.cast(data, dtype=work), shape=(rows, choices))
     u = draws.uniform(b, (rows, each, 1), work)
-    below = b.le(b.reshape(b.cumsum(chances, axis=1), shape=(rows, 1, choices)), u)
+    below = b.reshape(b.cumsum(chances, axis=1), shape=(rows, 1, choices)) <= u
     index = b.reduce(b.cast(below, dtype=I32), op="sum", axes=(2,))
     index = b.minimum(index, b.constant(choices - 1, I32))  # probabilities whose sum is less than u
     result = old[:-1] + tuple(shape) or (1,)

@@ -30,22 +30,22 @@ def uniform(b: Any, shape: Shape, dtype: DType) -> Any:
     def compute(b: Any, shape: Shape) -> Any:
         if dtype is F64:
             bits = b.shift_right(b.random_bits(shape, I64), b.constant(11, I64))
-            return b.mul(b.cast(bits, dtype=F64), b.constant(2.0**-53, F64))
+            return b.cast(bits, dtype=F64) * 2.0**-53
         bits = b.shift_right(b.random_bits(shape, I32), b.constant(8, I32))
-        return b.mul(b.cast(bits, dtype=F32), b.constant(2.0**-24, F32))
+        return b.cast(bits, dtype=F32) * 2.0**-24
 
     return b.elementwise(compute, shape)
 
 
 def _unit(b: Any, word: Any, dtype: DType) -> Any:
     """Maps 32 random bits to (0, 1], keeping all of them for numbers near 0."""
-    return b.mul(b.add(b.cast(word, dtype=dtype), b.constant(0.5, dtype)), b.constant(2.0**-32, dtype))
+    return (b.cast(word, dtype=dtype) + 0.5) * 2.0**-32
 
 
 def _words(b: Any, shape: Shape) -> tuple[Any, Any]:
     """Two independent numbers of 32 bits, as int64. One stream."""
     bits = b.random_bits(shape, I64)
-    return b.shift_right(bits, b.constant(32, I64)), getattr(b, "and")(bits, b.constant(0xFFFFFFFF, I64))
+    return b.shift_right(bits, b.constant(32, I64)), bits & b.constant(0xFFFFFFFF, I64)
 
 
 def positive_unit(b: Any, shape: Shape, dtype: DType) -> Any:
@@ -58,16 +58,16 @@ def normal(b: Any, shape: Shape, dtype: DType) -> Any:
 
     def compute(b: Any, shape: Shape) -> Any:
         first, second = _words(b, shape)
-        radius = b.sqrt(b.mul(b.log(_unit(b, first, dtype)), b.constant(-2, dtype)))
-        angle = b.mul(b.cast(second, dtype=dtype), b.constant(2 * math.pi * 2.0**-32, dtype))
-        return b.mul(radius, b.cos(angle))
+        radius = b.sqrt(b.log(_unit(b, first, dtype)) * -2)
+        angle = b.cast(second, dtype=dtype) * (2 * math.pi * 2.0**-32)
+        return radius * b.cos(angle)
 
     return b.elementwise(compute, shape)
 
 
 def exponential(b: Any, shape: Shape, dtype: DType) -> Any:
     """Standard exponential, up to 22.9. One stream."""
-    return b.neg(b.log(positive_unit(b, shape, dtype)))
+    return -b.log(positive_unit(b, shape, dtype))
 
 
 def gamma(b: Any, alpha: Any, shape: Shape, dtype: DType) -> Any:
@@ -78,21 +78,21 @@ def gamma(b: Any, alpha: Any, shape: Shape, dtype: DType) -> Any:
     alpha < 1, gamma(alpha) is gamma(alpha + 1) * u**(1 / alpha).
     """
     one = b.constant(1, dtype)
-    small = b.lt(alpha, one)
-    d = b.sub(b.select(small, b.add(alpha, one), alpha), b.constant(1 / 3, dtype))
-    c = b.rsqrt(b.mul(d, b.constant(9, dtype)))
+    small = alpha < one
+    d = b.select(small, alpha + one, alpha) - 1 / 3
+    c = b.rsqrt(d * 9)
     y = one
     for _ in range(GAMMA_ROUNDS):
         x = normal(b, shape, dtype)
-        t = b.add(b.mul(c, x), one)
-        v = b.mul(b.mul(t, t), t)
+        t = c * x + one
+        v = t * t * t
         # The logarithm of a negative v is NaN, and comparisons with NaN are false: v is rejected.
-        bound = b.mul(d, b.add(b.sub(one, v), b.log(v)))
-        bound = b.add(bound, b.mul(b.mul(x, x), b.constant(0.5, dtype)))
-        accepted = b.lt(b.log(positive_unit(b, shape, dtype)), bound)
+        bound = d * (one - v + b.log(v))
+        bound = bound + x * x * 0.5
+        accepted = b.log(positive_unit(b, shape, dtype)) < bound
         y = b.select(accepted, v, y)
-    boost = b.exp(b.div(b.log(positive_unit(b, shape, dtype)), alpha))
-    return b.mul(b.mul(d, y), b.select(small, boost, one))
+    boost = b.exp(b.log(positive_unit(b, shape, dtype)) / alpha)
+    return d * y * b.select(small, boost, one)
 
 
 # Poisson
@@ -101,18 +101,18 @@ def gamma(b: Any, alpha: Any, shape: Shape, dtype: DType) -> Any:
 def poisson(b: Any, mean: Any, shape: Shape) -> Any:
     """Poisson with the given mean (float64), as whole numbers in float64. Two streams."""
     small = poisson_of_small_mean(b, mean, shape)
-    return b.select(b.lt(mean, b.constant(SMALL_MEAN, F64)), small, poisson_of_large_mean(b, mean, shape))
+    return b.select(mean < SMALL_MEAN, small, poisson_of_large_mean(b, mean, shape))
 
 
 def poisson_of_small_mean(b: Any, mean: Any, shape: Shape) -> Any:
     """For means up to `SMALL_MEAN`: inversion, summing the probabilities until they exceed u. One stream."""
     u = positive_unit(b, shape, F64)
-    probability = b.exp(b.neg(mean))
+    probability = b.exp(-mean)
     below, count = probability, b.constant(0, F64)
     for k in range(1, POISSON_STEPS + 1):
-        count = b.select(b.gt(u, below), b.constant(k, F64), count)
-        probability = b.mul(probability, b.mul(mean, b.constant(1 / k, F64)))
-        below = b.add(below, probability)
+        count = b.select(u > below, b.constant(k, F64), count)
+        probability = probability * (mean * (1 / k))
+        below = below + probability
     return count
 
 
@@ -133,21 +133,21 @@ def poisson_of_large_mean(b: Any, mean: Any, shape: Shape) -> Any:
 
     w = normal(b, shape, F64)
     # Below -1.41, where r reaches 0, the quantile is 0 already.
-    s = b.maximum(b.div(w, b.sqrt(mean)), number(-1.41))
-    half_square = b.mul(b.mul(s, s), number(0.5))
+    s = b.maximum(w / b.sqrt(mean), number(-1.41))
+    half_square = s * s * number(0.5)
     near_one = _polynomial(b, s, (1, 1, 1 / 6, -1 / 72, 1 / 270))
     r = b.maximum(near_one, number(1e-3))
     for _ in range(2):  # Newton
         log_r = b.log(r)
-        excess = b.sub(b.add(b.sub(number(1), r), b.mul(r, log_r)), half_square)
-        r = b.maximum(b.sub(r, b.div(excess, log_r)), number(1e-12))
-    c = b.div(b.log(b.div(b.mul(s, b.sqrt(r)), b.sub(r, number(1)))), b.log(r))
+        excess = number(1) - r + r * log_r - half_square
+        r = b.maximum(r - excess / log_r, number(1e-12))
+    c = b.log(s * b.sqrt(r) / (r - number(1))) / b.log(r)
     # Near r = 1 the formulas are 0 / 0, and the series exact.
-    central = b.lt(b.abs(s), number(0.01))
+    central = abs(s) < number(0.01)
     r = b.select(central, near_one, r)
     c = b.select(central, _polynomial(b, s, (1 / 3, -1 / 36, 7 / 810)), c)
-    x = b.add(b.mul(mean, r), c)
-    x = b.sub(x, b.div(number(0.0218), b.add(x, b.mul(mean, number(0.065)))))
+    x = mean * r + c
+    x = x - number(0.0218) / (x + mean * number(0.065))
     return b.maximum(b.floor(x), number(0))
 
 
@@ -155,5 +155,5 @@ def _polynomial(b: Any, x: Any, coefficients: Sequence[float]) -> Any:
     """c[0] + c[1] x + c[2] x² + … in float64."""
     y = b.constant(coefficients[-1], F64)
     for c in coefficients[-2::-1]:
-        y = b.add(b.mul(y, x), b.constant(c, F64))
+        y = y * x + c
     return y

@@ -151,19 +151,19 @@ def required_shape(shape: Shape | None, name: str) -> Shape:
 
 
 def _uniform(b: Any, low: Any, high: Any, *, shape: Shape, dtype: DType) -> Any:
-    return b.add(b.mul(draws.uniform(b, shape, dtype), b.sub(high, low)), low)
+    return draws.uniform(b, shape, dtype) * (high - low) + low
 
 
 def _normal(b: Any, loc: Any, scale: Any, *, shape: Shape, dtype: DType) -> Any:
-    return b.add(b.mul(draws.normal(b, shape, dtype), scale), loc)
+    return draws.normal(b, shape, dtype) * scale + loc
 
 
 def _exponential(b: Any, lam: Any, *, shape: Shape, dtype: DType) -> Any:
-    return b.div(draws.exponential(b, shape, dtype), lam)
+    return draws.exponential(b, shape, dtype) / lam
 
 
 def _gamma(b: Any, alpha: Any, beta: Any, *, shape: Shape, dtype: DType) -> Any:
-    return b.mul(draws.gamma(b, alpha, shape, dtype), beta)
+    return draws.gamma(b, alpha, shape, dtype) * beta
 
 
 def _poisson(b: Any, lam: Any, *, shape: Shape, dtype: DType) -> Any:
@@ -172,12 +172,12 @@ def _poisson(b: Any, lam: Any, *, shape: Shape, dtype: DType) -> Any:
 
 def _poisson_of_gamma(b: Any, alpha: Any, scale: Any, shape: Shape, dtype: DType) -> Any:
     """Poisson variates with gamma distributed means, which are negative binomial variates."""
-    mean = b.mul(draws.gamma(b, alpha, shape, dtype), scale)
+    mean = draws.gamma(b, alpha, shape, dtype) * scale
     return _poisson(b, mean, shape=shape, dtype=dtype)
 
 
 def _negative_binomial(b: Any, k: Any, p: Any, *, shape: Shape, dtype: DType) -> Any:
-    odds = b.div(b.sub(b.constant(1, dtype), p), p)
+    odds = (1 - p) / p
     return _poisson_of_gamma(b, k, odds, shape, dtype)
 
 
@@ -185,7 +185,7 @@ def _generalized_negative_binomial(b: Any, mu: Any, alpha: Any, *, shape: Shape,
     zero, one = b.constant(0, dtype), b.constant(1, dtype)
     certain = b.eq(alpha, zero)  # no dispersion: the mean is mu itself
     dispersion = b.select(certain, one, alpha)
-    mean = b.mul(draws.gamma(b, b.div(one, dispersion), shape, dtype), b.mul(mu, dispersion))
+    mean = draws.gamma(b, one / dispersion, shape, dtype) * (mu * dispersion)
     return _poisson(b, b.select(certain, mu, mean), shape=shape, dtype=dtype)
 
 

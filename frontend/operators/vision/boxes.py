@@ -22,12 +22,12 @@ def both(b: Any, *conditions: Any) -> Any:
     """The logical and of all the bools."""
     y = conditions[0]
     for x in conditions[1:]:
-        y = getattr(b, "and")(y, x)
+        y = y & x
     return y
 
 
 def negated(b: Any, x: Any) -> Any:
-    return getattr(b, "not")(x)
+    return ~x
 
 
 def columns(b: Any, x: Any, first: int, count: int = 4) -> list[Any]:
@@ -49,8 +49,8 @@ def corners(b: Any, box: Box, form: str) -> list[Any]:
         return list(box)
     x, y, width, height = box
     two = scalar(b, 2, dtype_of(x))
-    half_width, half_height = b.div(width, two), b.div(height, two)
-    return [b.sub(x, half_width), b.sub(y, half_height), b.add(x, half_width), b.add(y, half_height)]
+    half_width, half_height = width / two, height / two
+    return [x - half_width, y - half_height, x + half_width, y + half_height]
 
 
 def centers(b: Any, box: Box, form: str) -> list[Any]:
@@ -59,8 +59,8 @@ def centers(b: Any, box: Box, form: str) -> list[Any]:
         return list(box)
     left, top, right, bottom = box
     half = scalar(b, 0.5, dtype_of(left))
-    width, height = b.sub(right, left), b.sub(bottom, top)
-    return [b.add(left, b.mul(width, half)), b.add(top, b.mul(height, half)), width, height]
+    width, height = right - left, bottom - top
+    return [left + width * half, top + height * half, width, height]
 
 
 def offsets(b: Any, box: Box, anchor: Box) -> list[Any]:
@@ -68,10 +68,10 @@ def offsets(b: Any, box: Box, anchor: Box) -> list[Any]:
     x, y, width, height = centers(b, box, "corner")
     ax, ay, awidth, aheight = centers(b, anchor, "corner")
     return [
-        b.div(b.sub(x, ax), awidth),
-        b.div(b.sub(y, ay), aheight),
-        b.log(b.div(width, awidth)),
-        b.log(b.div(height, aheight)),
+        (x - ax) / awidth,
+        (y - ay) / aheight,
+        b.log(width / awidth),
+        b.log(height / aheight),
     ]
 
 
@@ -81,22 +81,22 @@ def moved(b: Any, anchor: Box, form: str, offset: Box, factors: Sequence[float],
     `most`, if positive, is the upper bound of the logarithms of the scales.
     """
     dtype = dtype_of(offset[0])
-    dx, dy, dw, dh = (b.mul(v, scalar(b, f, dtype)) for v, f in zip(offset, factors))
+    dx, dy, dw, dh = (v * scalar(b, f, dtype) for v, f in zip(offset, factors))
     if most > 0:
         dw, dh = (b.minimum(v, scalar(b, most, dtype)) for v in (dw, dh))
     ax, ay, awidth, aheight = centers(b, anchor, form)
-    x, y = b.add(b.mul(dx, awidth), ax), b.add(b.mul(dy, aheight), ay)
+    x, y = dx * awidth + ax, dy * aheight + ay
     half = scalar(b, 0.5, dtype)
-    w, h = b.mul(b.mul(b.exp(dw), awidth), half), b.mul(b.mul(b.exp(dh), aheight), half)
-    return [b.sub(x, w), b.sub(y, h), b.add(x, w), b.add(y, h)]
+    w, h = b.exp(dw) * awidth * half, b.exp(dh) * aheight * half
+    return [x - w, y - h, x + w, y + h]
 
 
 def area(b: Any, box: Box, form: str) -> Any:
     """Width times height; 0 where one of them is negative."""
     left, top, right, bottom = box
-    width, height = (right, bottom) if form == "center" else (b.sub(right, left), b.sub(bottom, top))
+    width, height = (right, bottom) if form == "center" else (right - left, bottom - top)
     zero = scalar(b, 0, dtype_of(left))
-    return b.select(b.lt(b.minimum(width, height), zero), zero, b.mul(width, height))
+    return b.select(b.minimum(width, height) < zero, zero, width * height)
 
 
 def intersection(b: Any, first: Box, second: Box) -> Any:
@@ -104,7 +104,7 @@ def intersection(b: Any, first: Box, second: Box) -> Any:
     zero = scalar(b, 0, dtype_of(first[0]))
     sides = []
     for low, high in ((0, 2), (1, 3)):
-        side = b.sub(b.minimum(first[high], second[high]), b.maximum(first[low], second[low]))
+        side = b.minimum(first[high], second[high]) - b.maximum(first[low], second[low])
         sides.append(b.maximum(side, zero))
     return b.mul(*sides)
 
@@ -126,7 +126,7 @@ def suppressed(
     batch, n = areas.shape
     position = b.iota(shape=(1, n), axis=1, dtype=I64)
     # Candidates after the last one of any batch entry need no iteration.
-    numbers = b.select(candidates, b.add(position, b.constant(1, I64)), b.constant(0, I64))
+    numbers = b.select(candidates, position + 1, b.constant(0, I64))
     count = b.reduce(numbers, op="max", axes=(0, 1)) if batch * n else b.constant(0, I64)
     captured = [count, position, areas, *boxes]
     if kinds is not None:
@@ -140,14 +140,14 @@ def suppressed(
             return b.reshape(b.gather(x, index, axis=1), shape=(batch, 1))
 
         shared = intersection(b, rest[:4], [this(x) for x in rest[:4]])
-        hit = overlaps(b, shared, b.sub(b.add(areas, this(areas)), shared))
-        hit = both(b, hit, this(left), b.gt(position, index))
+        hit = overlaps(b, shared, areas + this(areas) - shared)
+        hit = both(b, hit, this(left), position > index)
         if len(rest) > 4:
             hit = both(b, hit, b.eq(rest[4], this(rest[4])))
         return [both(b, left, negated(b, hit))], []
 
     def more(b: Any, index: Any, state: Any, captured: Any) -> Any:
-        return b.lt(index, captured[0])
+        return index < captured[0]
 
     (left,), _ = loop(b, body, [candidates], (), captured, trip=n, condition=more)
     return left
@@ -181,8 +181,8 @@ def greedy_match(b: Any, scores: Any, fits: Callable[[Any, Any], Any], most: int
     def body(b: Any, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
         column_of, row_of, going = state
         none, zero = b.constant(-math.inf, dtype), b.constant(0, I64)
-        open_rows = b.reshape(b.lt(column_of, zero), shape=(batch, m, 1))
-        open_columns = b.reshape(b.lt(row_of, zero), shape=(batch, 1, n))
+        open_rows = b.reshape(column_of < zero, shape=(batch, m, 1))
+        open_columns = b.reshape(row_of < zero, shape=(batch, 1, n))
         left = b.reshape(b.select(both(b, open_rows, open_columns), captured[0], none), shape=(batch, m * n))
         best = b.reshape(b.arg_reduce(left, op="argmax", axis=1), shape=(batch, 1))
         going = both(b, going, fits(b, b.reduce(left, op="max", axes=(1,))))

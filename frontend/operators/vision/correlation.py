@@ -86,15 +86,15 @@ def correlation(
         first, moved = captured
         places = (b.div(index, b.constant(grid, I64)), b.mod(index, b.constant(grid, I64)))
         for k, place in enumerate(places):
-            start = b.add(b.mul(place, b.constant(stride2, I64)), b.constant(max_displacement - radius * stride2, I64))
-            at = b.add(b.iota(shape=(spans[k],), axis=0, dtype=I64), start)
+            start = place * stride2 + (max_displacement - radius * stride2)
+            at = b.iota(shape=(spans[k],), axis=0, dtype=I64) + start
             moved = b.gather(moved, at, axis=1 + k)
-        fit = b.mul(first, moved) if is_multiply else _distance(b, first, moved)
+        fit = first * moved if is_multiply else _distance(b, first, moved)
         fit = b.reduce(fit, op="sum", axes=(3,))
         if kernel_size > 1 or stride1 > 1:
             window, stride = (1, kernel_size, kernel_size), (1, stride1, stride1)
             fit = b.reduce_window(fit, op="sum", window=window, stride=stride, low=(0, 0, 0), high=(0, 0, 0))
-        return [], [b.div(fit, scalar(b, kernel_size**2 * channels, dtype))]
+        return [], [fit / scalar(b, kernel_size**2 * channels, dtype)]
 
     _, (rows,) = loop(b, body, (), (), [first, second], trip=grid * grid)
     return narrowed(b, b.transpose(rows, perm=(1, 0, 2, 3)), own)
@@ -102,8 +102,8 @@ def correlation(
 
 def _distance(b: Any, x: Any, y: Any) -> Any:
     """|x - y|, whose derivative by x is 1 where they are equal, as in MXNet."""
-    difference = b.sub(x, y)
-    return b.select(b.ge(x, y), difference, b.neg(difference))
+    difference = x - y
+    return b.select(x >= y, difference, -difference)
 
 
 def _padded(b: Any, x: Any, pad: int) -> Any:

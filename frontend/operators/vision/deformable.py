@@ -103,19 +103,18 @@ def _convolve(
             b.minimum(b.maximum(v, scalar(b, -1, dtype_of(v))), scalar(b, n, dtype_of(v))) for v, n in zip((y, x), size)
         )
     table = _grouped_table(b, data, parts)
-    image = b.add(
-        b.mul(b.iota(shape=(batch, 1, 1, 1, 1), axis=0, dtype=I64), b.constant(parts, I64)),
-        b.iota(shape=(1, 1, 1, parts, 1), axis=3, dtype=I64),
+    image = b.iota(shape=(batch, 1, 1, 1, 1), axis=0, dtype=I64) * parts + b.iota(
+        shape=(1, 1, 1, parts, 1), axis=3, dtype=I64
     )
     values = bilinear(b, table, image, y, x, tuple(size), reach=reach)
     if mask is not None:
         require_shape(mask, (batch, parts * taps, *extents), "mask")
         mask = b.reshape(widened(b, mask), shape=(batch, parts, taps, *extents))
-        values = b.mul(values, per_pixel(b, b.transpose(mask, perm=(0, 3, 4, 1, 2))))
+        values = values * per_pixel(b, b.transpose(mask, perm=(0, 3, 4, 1, 2)))
     y = _product(b, values, weight, g)
     if bias is not None:
         require_shape(bias, (filters,), "bias")
-        y = b.add(y, b.reshape(widened(b, bias), shape=along(1, 4, filters)))
+        y = y + b.reshape(widened(b, bias), shape=along(1, 4, filters))
     return narrowed(b, y, own)
 
 
@@ -128,7 +127,7 @@ def _places(b: Any, offsets: Any, g: Geometry, k: int) -> Any:
     tap = np.indices(g.kernel)[k].reshape(-1) * g.dilate[k] - g.pad[k]
     window = np.arange((rows, columns)[k]) * g.stride[k]
     window = window.reshape((-1, 1, 1, 1) if k == 0 else (-1, 1, 1))
-    return b.add(moved, b.constant((window + tap).astype(dtype.numpy)))
+    return moved + b.constant((window + tap).astype(dtype.numpy))
 
 
 def _grouped_table(b: Any, data: Any, parts: int) -> Any:

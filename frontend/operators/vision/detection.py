@@ -56,9 +56,9 @@ def box_iou(b: Any, lhs: Any, rhs: Any, *, format: str) -> Any:
     left, right = columns(b, lhs, 0), columns(b, rhs, 0)
     left, right = [b.reshape(x, shape=(m, 1)) for x in left], [b.reshape(x, shape=(1, n)) for x in right]
     shared = intersection(b, corners(b, left, format), corners(b, right, format))
-    union = b.sub(b.add(area(b, left, format), area(b, right, format)), shared)
+    union = area(b, left, format) + area(b, right, format) - shared
     zero = scalar(b, 0, dtype_of(lhs))
-    ratio = b.select(b.le(shared, zero), zero, b.div(shared, union))
+    ratio = b.select(shared <= zero, zero, shared / union)
     return b.reshape(ratio, shape=(*lhs.shape[:-1], *rhs.shape[:-1]))
 
 
@@ -118,7 +118,7 @@ def box_nms(
         return data
     x = b.reshape(data, shape=(batch, boxes, width))
     (scores,) = (widened(b, v) for v in columns(b, x, score_index, 1))
-    valid = b.gt(scores, scalar(b, valid_thresh, dtype_of(scores)))
+    valid = scores > scalar(b, valid_thresh, dtype_of(scores))
     if id_index >= 0:  # a class of -1 is that of the background, if it has not been given another
         (kinds,) = columns(b, x, id_index, 1)
         valid = both(b, valid, b.ne(kinds, scalar(b, background_id, dtype)))
@@ -126,10 +126,10 @@ def box_nms(
     scores, order = b.sort(
         b.select(valid, scores, least), axis=1, descending=True, count=count if count is not boxes else 0
     )
-    candidates = b.gt(scores, least)
+    candidates = scores > least
     if topk >= 0 and not is_at_most(count, topk):  # it is not known which is less
         position = b.iota(shape=(1, count), axis=1, dtype=I64)
-        candidates = both(b, candidates, b.lt(position, b.constant(topk, I64)))
+        candidates = both(b, candidates, position < topk)
     x = rows(b, x, order)
     raw = [widened(b, v) for v in columns(b, x, coord_start)]
     kept = suppressed(
@@ -138,7 +138,7 @@ def box_nms(
         area(b, raw, in_format),
         None if id_index < 0 or force_suppress else columns(b, x, id_index, 1)[0],
         candidates,
-        lambda b, shared, union: b.gt(b.div(shared, union), scalar(b, overlap_thresh, dtype_of(union))),
+        lambda b, shared, union: shared / union > scalar(b, overlap_thresh, dtype_of(union)),
     )
     last = front(b, kept)
     filler = scalar(b, -1, dtype)
@@ -178,13 +178,13 @@ def _check_columns(data: Any, coord_start: int, score_index: int, id_index: int)
 def _converted(b: Any, x: Any, start: int, form: str) -> Any:
     """Rows with their boxes converted to `form`, except for rows whose first element is negative, like rows of -1."""
     box = columns(b, x, start)
-    there = b.ge(box[0], scalar(b, 0, dtype_of(x)))
+    there = box[0] >= 0
     if form == "corner":
         new = corners(b, box, "center")
     else:
         left, top, right, bottom = box
         two = scalar(b, 2, dtype_of(x))
-        new = [b.div(b.add(left, right), two), b.div(b.add(top, bottom), two), b.sub(right, left), b.sub(bottom, top)]
+        new = [(left + right) / two, (top + bottom) / two, right - left, bottom - top]
     box = joined(b, [b.select(there, after, before) for after, before in zip(new, box)])
     return b.update_slice(x, box, start=(0, 0, start))
 
@@ -216,10 +216,10 @@ def bipartite_matching(b: Any, data: Any, *, is_ascend: bool, threshold: float, 
     *lead, m, n = data.shape
     scores = b.reshape(data, shape=(math.prod(lead), m, n))
     # Ascending order is descending order of the negatives.
-    scores, limit = (b.neg(scores), -threshold) if is_ascend else (scores, threshold)
+    scores, limit = (-scores, -threshold) if is_ascend else (scores, threshold)
     # As in MXNet, one pair more than topk is matched.
     most = topk + 1 if topk > 0 else m * n
-    column_of, row_of = greedy_match(b, scores, lambda b, score: b.gt(score, scalar(b, limit, dtype)), most)
+    column_of, row_of = greedy_match(b, scores, lambda b, score: score > scalar(b, limit, dtype), most)
     return (
         b.reshape(b.cast(column_of, dtype=dtype), shape=(*lead, m)),
         b.reshape(b.cast(row_of, dtype=dtype), shape=(*lead, n)),
@@ -260,8 +260,8 @@ def box_encode(b: Any, samples: Any, matches: Any, anchors: Any, refs: Any, mean
         require_shape(x, (4,), name)
     box = rows(b, refs, b.cast(matches, dtype=I64))
     target = joined(b, offsets(b, columns(b, box, 0), columns(b, anchors, 0)))
-    target = b.div(b.sub(target, means), stds)
-    taken = b.broadcast(b.reshape(b.gt(samples, scalar(b, 0.5, dtype)), shape=(batch, n, 1)), shape=(batch, n, 4))
+    target = (target - means) / stds
+    taken = b.broadcast(b.reshape(samples > 0.5, shape=(batch, n, 1)), shape=(batch, n, 4))
     return b.select(taken, target, scalar(b, 0, dtype)), b.cast(taken, dtype=dtype)
 
 

@@ -72,7 +72,7 @@ def to_tensor(b: Any, data: Any) -> Any:
     array([0. , 0.2, 1. ], dtype=float32)
     """
     rank = _check_image(data)
-    x = b.div(_f32(b, data), b.constant(255, F32))
+    x = _f32(b, data) / 255
     return b.transpose(x, perm=(2, 0, 1) if rank == 3 else (0, 3, 1, 2))
 
 
@@ -105,7 +105,7 @@ def normalize(b: Any, data: Any, *, mean: tuple[float, ...], std: tuple[float, .
             raise OperatorError(f"{what} has {len(values)} numbers for {channels} channels")
         column = np.broadcast_to(values[:1] if len(values) == 1 else values[:channels], channels)
         columns.append(b.constant(column.reshape(channels, 1, 1), dtype_of(x)))
-    return convert(b, b.div(b.sub(x, columns[0]), columns[1]), require_numeric("_image_normalize", data))
+    return convert(b, (x - columns[0]) / columns[1], require_numeric("_image_normalize", data))
 
 
 @operator(
@@ -148,7 +148,7 @@ def _declare_flip(name: str, axis: int, doc: str, x: str, y: str) -> None:
         return b.reverse(data, axes=(_check_image(data) + axis,))
 
     def random_flip(b: Any, data: Any) -> Any:
-        heads = b.lt(uniform(b, (), F32), b.constant(0.5, F32))
+        heads = uniform(b, (), F32) < 0.5
         return b.select(heads, flip(b, data), data)
 
     shapes = "data (…, height, width, channels) -> the same"
@@ -168,16 +168,16 @@ _declare_flip("top_bottom", -3, "upside down", "[[[1]], [[2]]]", "[2., 1.]")
 
 def _weighted(b: Any, x: Any) -> Any:
     """The luminance of each pixel, in an axis of length 1 in place of the channels."""
-    y = b.mul(x, b.constant(np.array(GRAY), F32)) if x.shape[-1] == 3 else x
+    y = x * b.constant(np.array(GRAY), F32) if x.shape[-1] == 3 else x
     return b.reshape(b.reduce(y, op="sum", axes=(len(x.shape) - 1,)), shape=(*x.shape[:-1], 1))
 
 
 def _blend(b: Any, x: Any, gray: Any, factor: Any) -> Any:
-    return b.add(b.mul(x, factor), b.mul(gray, b.sub(b.constant(1, F32), factor)))
+    return x * factor + gray * (1 - factor)
 
 
 def brightness(b: Any, x: Any, factor: Any) -> Any:
-    return b.mul(x, factor)
+    return x * factor
 
 
 def contrast(b: Any, x: Any, factor: Any) -> Any:
@@ -185,7 +185,7 @@ def contrast(b: Any, x: Any, factor: Any) -> Any:
     gray = _weighted(b, x)
     axes = tuple(range(len(x.shape) - 3, len(x.shape)))
     count = x.shape[-3] * x.shape[-2]
-    mean = b.div(b.reduce(gray, op="sum", axes=axes), b.constant(max(count, 1), F32))
+    mean = b.reduce(gray, op="sum", axes=axes) / max(count, 1)
     return _blend(b, x, b.reshape(mean, shape=(*x.shape[:-3], 1, 1, 1)), factor)
 
 
@@ -200,28 +200,28 @@ def hue(b: Any, x: Any, turn: Any) -> Any:
         return x
     shape = tuple(x.shape)
     corner, part = (0,) * (len(shape) - 1), (*shape[:-1], 1)
-    r, g, blue = (b.div(b.slice(x, start=(*corner, k), size=part), b.constant(255, F32)) for k in range(3))
+    r, g, blue = (b.slice(x, start=(*corner, k), size=part) / 255 for k in range(3))
     zero, half, one = (b.constant(v, F32) for v in (0, 0.5, 1))
     high, low = b.maximum(b.maximum(r, g), blue), b.minimum(b.minimum(r, g), blue)
-    total, spread = b.add(high, low), b.sub(high, low)
-    lightness = b.mul(total, half)
-    colored = b.gt(spread, b.constant(np.finfo(np.float32).eps, F32))
+    total, spread = high + low, high - low
+    lightness = total * half
+    colored = spread > b.constant(np.finfo(np.float32).eps, F32)
     # Angles in sixths of the wheel.
-    third = b.div(b.select(b.eq(high, r), b.sub(g, blue), b.select(b.eq(high, g), b.sub(blue, r), b.sub(r, g))), spread)
+    third = b.select(b.eq(high, r), g - blue, b.select(b.eq(high, g), blue - r, r - g)) / spread
     start = b.select(b.eq(high, r), zero, b.select(b.eq(high, g), b.constant(2, F32), b.constant(4, F32)))
-    angle = b.add(b.add(third, start), b.mul(turn, b.constant(6, F32)))
-    amount = b.div(spread, b.select(b.lt(lightness, half), total, b.sub(b.constant(2, F32), total)))
+    angle = third + start + turn * 6
+    amount = spread / b.select(lightness < half, total, 2 - total)
     # Back to RGB: along the wheel, each channel rises from lightness - reach to lightness + reach and falls again, with
     # the channels a third of the wheel apart. In twelfths of the wheel:
-    reach = b.mul(amount, b.minimum(lightness, b.sub(one, lightness)))
+    reach = amount * b.minimum(lightness, one - lightness)
     channels = []
     for start_at in (0, 8, 4):
-        at = b.add(b.mul(angle, b.constant(2, F32)), b.constant(start_at, F32))
+        at = angle * 2 + start_at
         at = b.mod(at, b.constant(12, F32))
-        wave = b.minimum(b.minimum(b.sub(at, b.constant(3, F32)), b.sub(b.constant(9, F32), at)), one)
-        channels.append(b.sub(lightness, b.mul(reach, b.maximum(wave, b.constant(-1, F32)))))
+        wave = b.minimum(b.minimum(at - 3, 9 - at), one)
+        channels.append(lightness - reach * b.maximum(wave, b.constant(-1, F32)))
     turned = b.select(colored, b.concat(*channels, axis=len(shape) - 1), lightness)
-    return b.mul(turned, b.constant(255, F32))
+    return turned * 255
 
 
 ADJUST: dict[str, Callable[..., Any]] = {
@@ -234,7 +234,7 @@ ADJUST: dict[str, Callable[..., Any]] = {
 
 def _between(b: Any, low: float, high: float) -> Any:
     """A uniform random 0-d number. Draws one stream."""
-    return b.add(b.mul(uniform(b, (), F32), b.constant(high - low, F32)), b.constant(low, F32))
+    return uniform(b, (), F32) * (high - low) + low
 
 
 def _declare_random(name: str, adjust: Callable[..., Any]) -> None:
@@ -289,7 +289,7 @@ def random_color_jitter(b: Any, data: Any, **amounts: float) -> Any:
     factors = {name: _between(b, -a, a) if name == "hue" else _between(b, 1 - a, 1 + a) for name, a in amounts.items()}
     used = [name for name in ADJUST if amounts[name] > 0]
     orders = np.array(list(itertools.permutations(range(max(len(used), 1)))))
-    drawn = b.cast(b.mul(uniform(b, (), F32), b.constant(len(orders), F32)), dtype=I32)
+    drawn = b.cast(uniform(b, (), F32) * len(orders), dtype=I32)
     order = b.gather(b.constant(orders, I32), drawn, axis=0)
     for step in range(len(used)):
         chosen = b.reshape(b.slice(order, start=(step,), size=(1,)), shape=())
@@ -306,8 +306,8 @@ def _lit(b: Any, data: Any, alpha: Any) -> Any:
     """`data` plus the principal colors times `alpha`, float32[3]."""
     if _check_colors(data) == 1:
         return data
-    shift = b.reduce(b.mul(b.constant(np.array(PRINCIPAL_COLORS), F32), alpha), op="sum", axes=(1,))
-    return _saturated(b, b.add(_f32(b, data), shift), data)
+    shift = b.reduce(b.constant(np.array(PRINCIPAL_COLORS), F32) * alpha, op="sum", axes=(1,))
+    return _saturated(b, _f32(b, data) + shift, data)
 
 
 @operator("_image_adjust_lighting", attrs={"alpha": numbers(doc="the factor of each principal color")}, same_shape=True)
@@ -343,4 +343,4 @@ def random_lighting(b: Any, data: Any, *, alpha_std: float) -> Any:
     >>> mx.nd.image.random_lighting(mx.nd.ones((1, 1, 3)), alpha_std=0).asnumpy()
     array([[[1., 1., 1.]]], dtype=float32)
     """
-    return _lit(b, data, b.mul(normal(b, (3,), F32), b.constant(alpha_std, F32)))
+    return _lit(b, data, normal(b, (3,), F32) * alpha_std)

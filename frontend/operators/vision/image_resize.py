@@ -106,10 +106,10 @@ def resampled(b: Any, image: Any, height: int, width: int, method: int) -> Any:
         picked = [b.gather(x, b.constant(column, I32), axis=axis) for column in positions.T]
         if method != NEAREST:
             shape = along(axis, rank, size)
-            picked = [b.mul(p, b.constant(w.reshape(shape), work)) for p, w in zip(picked, weights.T)]
+            picked = [p * b.constant(w.reshape(shape), work) for p, w in zip(picked, weights.T)]
         x = picked[0]
         for p in picked[1:]:
-            x = b.add(x, p)
+            x = x + p
     if dtype_of(x) is own:
         return x
     if own.is_float:

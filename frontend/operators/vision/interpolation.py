@@ -27,8 +27,8 @@ def pixel(b: Any, table: Any, image: Any, y: Any, x: Any, size: tuple[int, int])
         b.cast(b.minimum(b.maximum(v, scalar(b, 0, dtype)), scalar(b, n - 1, dtype)), dtype=I64)
         for v, n in ((y, height), (x, width))
     )
-    row = b.add(b.mul(image, b.constant(height, I64)), y)
-    return b.gather(table, b.add(b.mul(row, b.constant(width, I64)), x), axis=0)
+    row = image * height + y
+    return b.gather(table, row * width + x, axis=0)
 
 
 def inside(b: Any, y: Any, x: Any, size: tuple[int, int]) -> Any:
@@ -36,7 +36,7 @@ def inside(b: Any, y: Any, x: Any, size: tuple[int, int]) -> Any:
     dtype = dtype_of(y)
     zero = scalar(b, 0, dtype)
     checks = ((v, scalar(b, n - 1, dtype)) for v, n in zip((y, x), size))
-    return both(b, *(c for v, last in checks for c in (b.ge(v, zero), b.le(v, last))))
+    return both(b, *(c for v, last in checks for c in (v >= zero, v <= last)))
 
 
 def per_pixel(b: Any, x: Any) -> Any:
@@ -53,18 +53,18 @@ def bilinear(b: Any, table: Any, image: Any, y: Any, x: Any, size: tuple[int, in
     dtype = dtype_of(y)
     one, zero = scalar(b, 1, dtype), scalar(b, 0, dtype)
     top, left = b.floor(y), b.floor(x)
-    below, right = b.sub(y, top), b.sub(x, left)
+    below, right = y - top, x - left
     total = None
-    for down, vertical in ((0, b.sub(one, below)), (1, below)):
-        for across, horizontal in ((0, b.sub(one, right)), (1, right)):
-            at_y = b.add(top, one) if down else top
-            at_x = b.add(left, one) if across else left
+    for down, vertical in ((0, one - below), (1, below)):
+        for across, horizontal in ((0, one - right), (1, right)):
+            at_y = top + one if down else top
+            at_x = left + one if across else left
             value = pixel(b, table, image, at_y, at_x, size)
             if reach:
                 value = b.select(per_pixel(b, inside(b, at_y, at_x, size)), value, zero)
-            value = b.mul(value, per_pixel(b, b.mul(vertical, horizontal)))  # NaN where the coordinates are
-            total = value if total is None else b.add(total, value)
+            value = value * per_pixel(b, vertical * horizontal)  # NaN where the coordinates are
+            total = value if total is None else total + value
     if reach:
         return total
-    ends = (b.lt(v, scalar(b, n, dtype)) for v, n in zip((y, x), size))
-    return b.select(per_pixel(b, both(b, b.ge(y, zero), b.ge(x, zero), *ends)), total, zero)
+    ends = (v < scalar(b, n, dtype) for v, n in zip((y, x), size))
+    return b.select(per_pixel(b, both(b, y >= zero, x >= zero, *ends)), total, zero)

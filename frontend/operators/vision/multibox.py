@@ -39,7 +39,7 @@ def _cell(b: Any, n: Extent) -> Any:
     """The size of one of `n` cells of a whole."""
     if isinstance(n, int):
         return b.constant(1 / max(n, 1), F32)
-    return b.div(b.constant(1, F32), b.constant(n, F32))
+    return b.constant(1, F32) / b.constant(n, F32)
 
 
 @operator(
@@ -97,17 +97,17 @@ def multi_box_prior(
         b.constant((np.stack(sides, 1) / 2).reshape(1, 1, len(wide), 4), F32)
         for sides in ([-wide, none, wide, none], [none, -tall, none, tall])
     )
-    across = b.div(b.mul(across, b.constant(height, F32)), b.constant(max(width, 1), F32))
-    half = b.add(across, down)
+    across = across * height / max(width, 1)
+    half = across + down
 
     def line(n: Extent, axis: int, offset: float, step: Any) -> Any:
         shape = tuple(n if k == axis else 1 for k in range(4))
-        places = b.add(b.iota(shape=shape, axis=axis, dtype=F32), b.constant(offset, F32))
-        return b.mul(places, step)
+        places = b.iota(shape=shape, axis=axis, dtype=F32) + offset
+        return places * step
 
     is_x = b.constant(np.array([True, False, True, False]).reshape(1, 1, 1, 4))
     middle = b.select(is_x, line(width, 1, offsets[1], step_x), line(height, 0, offsets[0], step_y))
-    boxes = b.reshape(b.add(middle, half), shape=(1, height * width * len(wide), 4))
+    boxes = b.reshape(middle + half, shape=(1, height * width * len(wide), 4))
     if clip:
         boxes = b.minimum(b.maximum(boxes, b.constant(0, F32)), b.constant(1, F32))
     return boxes
@@ -166,7 +166,7 @@ def multi_box_detection(
     foreground = b.slice(cls_prob, start=(0, 1, 0), size=(batch, classes - 1, n))
     score = b.reduce(foreground, op="max", axes=(1,))
     kind = b.cast(b.arg_reduce(foreground, op="argmax", axis=1), dtype=dtype)
-    valid = both(b, b.gt(score, scalar(b, -1, dtype)), b.ge(score, scalar(b, threshold, dtype)))
+    valid = both(b, score > -1, score >= scalar(b, threshold, dtype))
     offset = columns(b, b.reshape(loc_pred, shape=(batch, n, 4)), 0)
     boxes = moved(b, columns(b, anchor, 0), "corner", offset, variances)
     if clip:
@@ -181,10 +181,10 @@ def multi_box_detection(
     least = scalar(b, -math.inf, dtype)
     ranked, order = b.sort(b.select(valid, score, least), axis=1, descending=True, count=count if count != n else 0)
     y = rows(b, found, order)
-    candidates = b.gt(ranked, least)
+    candidates = ranked > least
     if nms_topk > 0 and not is_at_most(count, nms_topk):  # it is not known which is less
         position = b.iota(shape=(1, n), axis=1, dtype=I64)
-        candidates = both(b, candidates, b.lt(position, b.constant(nms_topk, I64)))
+        candidates = both(b, candidates, position < nms_topk)
     if nms_topk > 0 and not is_at_most(n, nms_topk):
         left = b.slice(unsorted, start=(0, 0, 0), size=(batch, count, 6))
         y = b.select(b.reshape(candidates, shape=(batch, count, 1)), y, left)
@@ -192,13 +192,13 @@ def multi_box_detection(
     kept = suppressed(
         b,
         boxes,
-        b.mul(b.sub(boxes[2], boxes[0]), b.sub(boxes[3], boxes[1])),
+        (boxes[2] - boxes[0]) * (boxes[3] - boxes[1]),
         None if force_suppress else kind,
         candidates,
         lambda b, shared, union: both(
             b,
-            b.gt(union, scalar(b, 0, dtype)),
-            b.ge(b.div(shared, union), scalar(b, nms_threshold, dtype)),
+            union > 0,
+            shared / union >= scalar(b, nms_threshold, dtype),
         ),
     )
     kind = b.reshape(b.select(kept, kind, scalar(b, -1, dtype)), shape=(batch, count, 1))

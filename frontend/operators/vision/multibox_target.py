@@ -97,17 +97,17 @@ def multi_box_target(
     overlap = _overlaps(b, columns(b, anchor, 0), boxes)  # (batch, anchors, labels)
     overlap = b.select(b.reshape(real, shape=(batch, 1, m)), overlap, scalar(b, -1, dtype))
 
-    matched, _ = greedy_match(b, overlap, lambda b, score: b.gt(score, scalar(b, 1e-6, dtype)), n * m)
-    chosen = b.ge(matched, b.constant(0, I64))
+    matched, _ = greedy_match(b, overlap, lambda b, score: score > 1e-6, n * m)
+    chosen = matched >= 0
     nearest = b.arg_reduce(overlap, op="argmax", axis=2)
     best = b.reduce(overlap, op="max", axes=(2,))
     positive = chosen
     if overlap_threshold > 0:
-        near = both(b, negated(b, chosen), b.gt(best, scalar(b, overlap_threshold, dtype)))
-        positive = getattr(b, "or")(chosen, near)
+        near = both(b, negated(b, chosen), best > scalar(b, overlap_threshold, dtype))
+        positive = chosen | near
         matched = b.select(near, nearest, matched)
     if negative_mining_ratio > 0:
-        candidates = both(b, negated(b, positive), b.lt(best, scalar(b, negative_mining_thresh, dtype)))
+        candidates = both(b, negated(b, positive), best < scalar(b, negative_mining_thresh, dtype))
         negative = _mined(b, positive, candidates, cls_pred, negative_mining_ratio)
     else:
         negative = negated(b, positive)
@@ -117,10 +117,10 @@ def multi_box_target(
 
     zero = scalar(b, 0, dtype)
     partner = rows(b, label, b.maximum(matched, b.constant(0, I64)))
-    kind = b.add(columns(b, partner, 0, 1)[0], scalar(b, 1, dtype))
+    kind = columns(b, partner, 0, 1)[0] + 1
     class_target = b.select(positive, kind, b.select(negative, zero, scalar(b, ignore_label, dtype)))
     shifts = offsets(b, columns(b, partner, 1), columns(b, anchor, 0))
-    location = joined(b, [b.div(v, scalar(b, f, dtype)) for v, f in zip(shifts, variances)])
+    location = joined(b, [v / scalar(b, f, dtype) for v, f in zip(shifts, variances)])
     wide = b.broadcast(b.reshape(positive, shape=(batch, n, 1)), shape=(batch, n, 4))
     return (
         b.reshape(b.select(wide, location, zero), shape=(batch, 4 * n)),
@@ -135,9 +135,9 @@ def _overlaps(b: Any, anchors: Any, boxes: Any) -> Any:
     anchors = [b.reshape(x, shape=(1, n, 1)) for x in anchors]
     boxes = [b.reshape(x, shape=(batch, 1, m)) for x in boxes]
     shared = intersection(b, anchors, boxes)
-    union = b.sub(b.add(area(b, anchors, "corner"), area(b, boxes, "corner")), shared)
+    union = area(b, anchors, "corner") + area(b, boxes, "corner") - shared
     zero = scalar(b, 0, dtype_of(shared))
-    return b.select(b.gt(shared, zero), b.div(shared, union), zero)
+    return b.select(shared > zero, shared / union, zero)
 
 
 def _mined(b: Any, positive: Any, candidates: Any, cls_pred: Any, ratio: float) -> Any:
@@ -145,11 +145,11 @@ def _mined(b: Any, positive: Any, candidates: Any, cls_pred: Any, ratio: float) 
     batch, n = positive.shape
     dtype = dtype_of(cls_pred)
     peak = b.reduce(cls_pred, op="max", axes=(1,))
-    powers = b.exp(b.sub(cls_pred, b.reshape(peak, shape=(batch, 1, n))))
+    powers = b.exp(cls_pred - b.reshape(peak, shape=(batch, 1, n)))
     background = b.reshape(b.slice(powers, start=(0, 0, 0), size=(batch, 1, n)), shape=(batch, n))
-    background = b.div(background, b.reduce(powers, op="sum", axes=(1,)))
+    background = background / b.reduce(powers, op="sum", axes=(1,))
     _, order = b.sort(b.select(candidates, background, scalar(b, math.inf, dtype)), axis=1)
     rank = b.sort(order, axis=1)[1]  # sorting a permutation gives its inverse
     positives = b.reduce(b.cast(positive, dtype=F32), op="sum", axes=(1,))
-    wanted = b.cast(b.mul(positives, b.constant(ratio, F32)), dtype=I64)
-    return both(b, candidates, b.lt(rank, b.reshape(wanted, shape=(batch, 1))))
+    wanted = b.cast(positives * ratio, dtype=I64)
+    return both(b, candidates, rank < b.reshape(wanted, shape=(batch, 1)))

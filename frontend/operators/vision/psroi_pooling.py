@@ -43,7 +43,7 @@ def _pages(b: Any, data: Any, image: Any, outputs: int, group: int, cells: int, 
     within = (place[:, None] * group + place).reshape(1, 1, cells, cells) + (np.arange(classes) * group**2).reshape(
         1, classes, 1, 1
     )
-    return table, b.add(b.mul(image, b.constant(classes * group**2, I64)), b.constant(within))
+    return table, image * (classes * group**2) + b.constant(within)
 
 
 def _positive(**sizes: int) -> None:
@@ -55,9 +55,9 @@ def _positive(**sizes: int) -> None:
 def _extent(b: Any, low: Any, high: Any, scale: float) -> tuple[Any, Any]:
     """The start and length of regions along an axis, in pixels of the data."""
     dtype = dtype_of(low)
-    start = b.mul(b.round(low), scalar(b, scale, dtype))
-    end = b.mul(b.add(b.round(high), scalar(b, 1, dtype)), scalar(b, scale, dtype))
-    return start, b.maximum(b.sub(end, start), scalar(b, 0.1, dtype))
+    start = b.round(low) * scalar(b, scale, dtype)
+    end = (b.round(high) + 1) * scalar(b, scale, dtype)
+    return start, b.maximum(end - start, scalar(b, 0.1, dtype))
 
 
 @operator(
@@ -97,7 +97,7 @@ def psroi_pooling(
     x0, x1 = _pixels(b, *_extent(b, left, right, spatial_scale), pooled_size, size[1], 3)
     wide = dtype_of(table)
     zero, one = scalar(b, 0, wide), scalar(b, 1, wide)
-    rows, cols = (b.maximum(b.sub(end, start), zero) for start, end in ((y0, y1), (x0, x1)))
+    rows, cols = (b.maximum(end - start, zero) for start, end in ((y0, y1), (x0, x1)))
     most = [
         b.maximum(b.cast(b.reduce(v, op="max", axes=(0, 1, 2, 3)), dtype=I64), b.constant(1, I64)) for v in (rows, cols)
     ]
@@ -105,17 +105,17 @@ def psroi_pooling(
     def body(b: Any, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
         _, most_x, table, page, y0, x0, rows, cols = captured
         y, x = (b.cast(v, dtype=wide) for v in (b.div(index, most_x), b.mod(index, most_x)))
-        value = pixel(b, table, page, b.add(y0, y), b.add(x0, x), (size[0], size[1]))
-        there = per_pixel(b, both(b, b.lt(y, rows), b.lt(x, cols)))
-        return [b.add(state[0], b.select(there, value, scalar(b, 0, wide)))], []
+        value = pixel(b, table, page, y0 + y, x0 + x, (size[0], size[1]))
+        there = per_pixel(b, both(b, y < rows, x < cols))
+        return [state[0] + b.select(there, value, scalar(b, 0, wide))], []
 
     def more(b: Any, index: Any, state: Any, captured: Any) -> Any:
-        return b.lt(index, b.mul(captured[0], captured[1]))
+        return index < captured[0] * captured[1]
 
     nothing = filled(b, 0, (n, 1, pooled_size, pooled_size, output_dim), wide)
     captured = [*most, table, page, y0, x0, rows, cols]
     (total,), _ = loop(b, body, [nothing], (), captured, trip=size[0] * size[1], condition=more)
-    y = b.div(total, per_pixel(b, b.maximum(b.mul(rows, cols), one)))
+    y = total / per_pixel(b, b.maximum(rows * cols, one))
     y = b.reshape(y, shape=(n, pooled_size, pooled_size, output_dim))
     return narrowed(b, b.transpose(y, perm=(0, 3, 1, 2)), dtype)
 
@@ -124,9 +124,9 @@ def _pixels(b: Any, start: Any, extent: Any, cells: int, size: int, axis: int) -
     """The first pixel and the end of each cell along an axis, clipped to the image, as integral floats."""
     dtype = dtype_of(start)
     shape = tuple(cells if k == axis else 1 for k in range(4))
-    step, cell = b.div(extent, scalar(b, cells, dtype)), b.iota(shape=shape, axis=axis, dtype=dtype)
-    low = b.floor(b.add(b.mul(cell, step), start))
-    high = b.ceil(b.add(b.mul(b.add(cell, scalar(b, 1, dtype)), step), start))
+    step, cell = extent / scalar(b, cells, dtype), b.iota(shape=shape, axis=axis, dtype=dtype)
+    low = b.floor(cell * step + start)
+    high = b.ceil((cell + 1) * step + start)
     zero, most = scalar(b, 0, dtype), scalar(b, size, dtype)
     return tuple(b.minimum(b.maximum(v, zero), most) for v in (low, high))
 
@@ -202,24 +202,24 @@ def deformable_psroi_pooling(
     step: dict[int, Any] = {}
     for axis, low, high in ((2, top, bottom), (3, left, right)):
         begin, extent = _extent(b, low, high, spatial_scale)
-        cell = b.div(extent, scalar(b, cells, wide))
+        cell = extent / scalar(b, cells, wide)
         grid = b.iota(shape=tuple(cells if k == axis else 1 for k in range(4)), axis=axis, dtype=wide)
-        start[axis] = b.add(b.mul(grid, cell), b.sub(begin, half))
+        start[axis] = grid * cell + (begin - half)
         if trans is not None:
             shift = _shift(b, widened(b, trans), 3 - axis, cells, trans_std, wide)
-            start[axis] = b.add(start[axis], b.mul(shift, extent))
-        step[axis] = b.div(cell, scalar(b, samples, wide))
+            start[axis] = start[axis] + shift * extent
+        step[axis] = cell / scalar(b, samples, wide)
 
     def body(b: Any, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
         table, page, start_y, start_x, step_y, step_x = captured
         count = b.constant(samples, I64)
         k_y, k_x = (b.cast(v, dtype=wide) for v in (b.div(index, count), b.mod(index, count)))
-        y, x = b.add(start_y, b.mul(k_y, step_y)), b.add(start_x, b.mul(k_x, step_x))
+        y, x = start_y + k_y * step_y, start_x + k_x * step_x
         value, there = _between(b, table, page, y, x, (size[0], size[1]))
         one, zero = scalar(b, 1, wide), scalar(b, 0, wide)
-        there = getattr(b, "and")(there, b.broadcast(b.constant(True, BOOL), shape=(n, classes, cells, cells)))
-        total = b.add(state[0], b.select(per_pixel(b, there), value, zero))
-        return [total, b.add(state[1], b.select(there, one, zero))], []
+        there = there & b.broadcast(b.constant(True, BOOL), shape=(n, classes, cells, cells))
+        total = state[0] + b.select(per_pixel(b, there), value, zero)
+        return [total, state[1] + b.select(there, one, zero)], []
 
     state = [
         filled(b, 0, (n, classes, cells, cells, output_dim // classes), wide),
@@ -227,7 +227,7 @@ def deformable_psroi_pooling(
     ]
     captured = [table, page, start[2], start[3], step[2], step[3]]
     (total, count), _ = loop(b, body, state, (), captured, trip=samples**2)
-    y = b.div(total, per_pixel(b, b.maximum(count, scalar(b, 1, wide))))
+    y = total / per_pixel(b, b.maximum(count, scalar(b, 1, wide)))
     count = b.broadcast(per_pixel(b, count), shape=total.shape)
     return tuple(
         narrowed(b, b.reshape(b.transpose(v, perm=(0, 1, 4, 2, 3)), shape=(n, output_dim, cells, cells)), dtype)
@@ -244,7 +244,7 @@ def _shift(b: Any, trans: Any, which: int, cells: int, factor: float, dtype: DTy
     part_of = np.floor(np.arange(cells, dtype=np.float32) / np.float32(cells) * np.float32(part)).astype(np.int64)
     for axis in (2, 3):
         x = b.gather(x, b.constant(part_of), axis=axis)
-    return b.mul(x, scalar(b, factor, dtype))
+    return x * scalar(b, factor, dtype)
 
 
 def _between(b: Any, table: Any, page: Any, y: Any, x: Any, size: tuple[int, int]) -> tuple[Any, Any]:
@@ -256,13 +256,13 @@ def _between(b: Any, table: Any, page: Any, y: Any, x: Any, size: tuple[int, int
     zero, one, half = (scalar(b, v, dtype) for v in (0, 1, 0.5))
     checks, parts = [], []
     for v, extent in ((y, size[0]), (x, size[1])):
-        checks += [b.ge(v, b.neg(half)), b.le(v, scalar(b, extent - 0.5, dtype))]
+        checks += [v >= -half, v <= scalar(b, extent - 0.5, dtype)]
         v = b.minimum(b.maximum(v, zero), scalar(b, extent - 1, dtype))
-        far = b.sub(v, b.floor(v))
-        parts.append(((b.floor(v), b.sub(one, far)), (b.ceil(v), far)))
+        far = v - b.floor(v)
+        parts.append(((b.floor(v), one - far), (b.ceil(v), far)))
     total = None
     for at_y, vertical in parts[0]:
         for at_x, horizontal in parts[1]:
-            value = b.mul(pixel(b, table, page, at_y, at_x, size), per_pixel(b, b.mul(vertical, horizontal)))
-            total = value if total is None else b.add(total, value)
+            value = pixel(b, table, page, at_y, at_x, size) * per_pixel(b, vertical * horizontal)
+            total = value if total is None else total + value
     return total, both(b, *checks)

@@ -100,7 +100,7 @@ def _proposals(b: Any, cls_prob: Any, bbox_pred: Any, im_info: Any, attrs: Mappi
 
     scores, deltas, info = (widened(b, x) for x in (cls_prob, bbox_pred, im_info))
     found, scores = _boxes(b, scores, deltas, info, anchors, attrs)
-    _, order = b.sort(b.neg(scores), axis=1)
+    _, order = b.sort(-scores, axis=1)
     order = b.slice(order, start=(0, 0), size=(batch, looked_at))
     best = rows(b, joined(b, [*found, scores]), order)
     left = _not_suppressed(b, best, attrs["threshold"])
@@ -167,22 +167,22 @@ def _boxes(
     deltas = columns(b, b.transpose(deltas, perm=(0, 3, 4, 1, 2)), 0)
     row = b.iota(shape=(1, height, 1, 1), axis=1, dtype=dtype)
     column = b.iota(shape=(1, 1, width, 1), axis=2, dtype=dtype)
-    shift = [b.mul(v, scalar(b, stride, dtype)) for v in (column, row)]
-    corners = [b.add(b.constant(anchors[:, k].astype(dtype.numpy).reshape(1, 1, 1, n)), shift[k % 2]) for k in range(4)]
+    shift = [v * scalar(b, stride, dtype) for v in (column, row)]
+    corners = [b.constant(anchors[:, k].astype(dtype.numpy).reshape(1, 1, 1, n)) + shift[k % 2] for k in range(4)]
     info_height, info_width, scale = (b.reshape(v, shape=(batch, 1, 1, 1)) for v in columns(b, im_info, 0, 3))
     moved = _shifted(b, corners, deltas, attrs["iou_loss"], dtype)
     zero, one = scalar(b, 0, dtype), scalar(b, 1, dtype)
-    ends = [b.sub(v, one) for v in (info_width, info_height)]
+    ends = [v - one for v in (info_width, info_height)]
     moved = [b.maximum(b.minimum(v, ends[k % 2]), zero) for k, v in enumerate(moved)]
     # Boxes in the padding outside of the image, and boxes that are too small, come last.
-    sides = [b.add(b.sub(moved[k + 2], moved[k]), one) for k in (0, 1)]
-    least = b.mul(scale, scalar(b, attrs["rpn_min_size"], dtype))
-    small = getattr(b, "or")(*(b.lt(v, least) for v in sides))
-    grow = b.select(small, b.mul(least, scalar(b, 0.5, dtype)), zero)
-    moved = [b.sub(v, grow) if k < 2 else b.add(v, grow) for k, v in enumerate(moved)]
-    real = [b.floor(b.div(v, scalar(b, stride, dtype))) for v in (info_height, info_width)]
-    beside = getattr(b, "or")(b.ge(row, real[0]), b.ge(column, real[1]))
-    scores = b.select(getattr(b, "or")(small, beside), scalar(b, -1, dtype), scores)
+    sides = [moved[k + 2] - moved[k] + one for k in (0, 1)]
+    least = scale * scalar(b, attrs["rpn_min_size"], dtype)
+    small = (sides[0] < least) | (sides[1] < least)
+    grow = b.select(small, least * 0.5, zero)
+    moved = [v - grow if k < 2 else v + grow for k, v in enumerate(moved)]
+    real = [b.floor(v / scalar(b, stride, dtype)) for v in (info_height, info_width)]
+    beside = (row >= real[0]) | (column >= real[1])
+    scores = b.select(small | beside, scalar(b, -1, dtype), scores)
     flat = (batch, height * width * n)
     return [b.reshape(b.broadcast(v, shape=shape), shape=flat) for v in moved], b.reshape(scores, shape=flat)
 
@@ -190,16 +190,16 @@ def _boxes(
 def _shifted(b: Any, corners: list[Any], deltas: list[Any], by_corners: bool, dtype: DType) -> list[Any]:
     """Shifts boxes by `deltas` of their corners, or of their centers and sizes. Boxes include their last pixels."""
     if by_corners:
-        return [b.add(v, d) for v, d in zip(corners, deltas)]
+        return [v + d for v, d in zip(corners, deltas)]
     one, half = scalar(b, 1, dtype), scalar(b, 0.5, dtype)
     low, high = [], []
     for k in (0, 1):
-        extent = b.add(b.sub(corners[k + 2], corners[k]), one)
-        middle = b.add(corners[k], b.mul(half, b.sub(extent, one)))
-        at, reach = b.add(b.mul(deltas[k], extent), middle), b.mul(b.exp(deltas[k + 2]), extent)
-        reach = b.mul(half, b.sub(reach, one))
-        low.append(b.sub(at, reach))
-        high.append(b.add(at, reach))
+        extent = corners[k + 2] - corners[k] + one
+        middle = corners[k] + half * (extent - one)
+        at, reach = deltas[k] * extent + middle, b.exp(deltas[k + 2]) * extent
+        reach = half * (reach - one)
+        low.append(at - reach)
+        high.append(at + reach)
     return [*low, *high]
 
 
@@ -208,11 +208,11 @@ def _not_suppressed(b: Any, best: Any, threshold: float) -> Any:
     dtype = dtype_of(best)
     x0, y0, x1, y1 = columns(b, best, 0)
     one = scalar(b, 1, dtype)
-    x1, y1 = b.add(x1, one), b.add(y1, one)
-    areas = b.mul(b.sub(x1, x0), b.sub(y1, y0))
+    x1, y1 = x1 + one, y1 + one
+    areas = (x1 - x0) * (y1 - y0)
     everything = b.broadcast(b.constant(True, BOOL), shape=areas.shape)
 
     def overlaps(b: Any, shared: Any, union: Any) -> Any:
-        return b.gt(b.div(shared, union), scalar(b, threshold, dtype))
+        return shared / union > scalar(b, threshold, dtype)
 
     return suppressed(b, [x0, y0, x1, y1], areas, None, everything, overlaps)

@@ -75,8 +75,8 @@ def _interpolated(b: Any, x: Any, axis: int, size: int, align_corners: bool) -> 
     right = np.minimum(left + 1, n - 1)
     dtype = dtype_of(x)
     weight = (place - left).reshape(along(axis, len(x.shape), size))
-    low = b.mul(b.gather(x, b.constant(left, I32), axis=axis), b.constant(1 - weight, dtype))
-    return b.add(low, b.mul(b.gather(x, b.constant(right, I32), axis=axis), b.constant(weight, dtype)))
+    low = b.gather(x, b.constant(left, I32), axis=axis) * b.constant(1 - weight, dtype)
+    return low + b.gather(x, b.constant(right, I32), axis=axis) * b.constant(weight, dtype)
 
 
 def _interpolated_at_run_time(b: Any, x: Any, axis: int, size: Extent, align_corners: bool) -> Any:
@@ -88,19 +88,19 @@ def _interpolated_at_run_time(b: Any, x: Any, axis: int, size: Extent, align_cor
 
     points = b.iota(shape=(size,), axis=0, dtype=F64)
     if size == 1:
-        place = b.mul(points, number(0.0))
+        place = points * number(0.0)
     elif align_corners:
-        place = b.mul(points, b.div(number(n - 1), number(size - 1)))
+        place = points * (number(n - 1) / number(size - 1))
     else:
-        middle = b.mul(b.add(points, number(0.5)), b.div(number(n), number(size)))
-        place = b.maximum(b.sub(middle, number(0.5)), number(0.0))
+        middle = (points + number(0.5)) * (number(n) / number(size))
+        place = b.maximum(middle - number(0.5), number(0.0))
     last = b.constant(n - 1, I64)
     left = b.minimum(b.cast(place, dtype=I64), last)
-    right = b.minimum(b.add(left, b.constant(1, I64)), last)
-    weight = b.cast(b.sub(place, b.cast(left, dtype=F64)), dtype=dtype)
+    right = b.minimum(left + 1, last)
+    weight = b.cast(place - b.cast(left, dtype=F64), dtype=dtype)
     weight = b.reshape(weight, shape=tuple(size if k == axis else 1 for k in range(rank)))
-    low = b.mul(b.gather(x, left, axis=axis), b.sub(b.constant(1, dtype), weight))
-    return b.add(low, b.mul(b.gather(x, right, axis=axis), weight))
+    low = b.gather(x, left, axis=axis) * (1 - weight)
+    return low + b.gather(x, right, axis=axis) * weight
 
 
 @operator(
@@ -197,8 +197,8 @@ def adaptive_average_pooling(b: Any, data: Any, *, output_size: Shape) -> Any:
     x = widened(b, data)
     dtype = dtype_of(x)
     if sizes == (1, 1):
-        mean = b.div(b.reduce(x, op="sum", axes=(2, 3)), b.constant(math.prod(old), dtype))
+        mean = b.reduce(x, op="sum", axes=(2, 3)) / math.prod(old)
         return narrowed(b, b.reshape(mean, shape=(*data.shape[:2], 1, 1)), own)
     x, columns = _summed(b, x, 3, sizes[1])
     x, rows = _summed(b, x, 2, sizes[0])
-    return narrowed(b, b.div(x, b.constant(rows[:, None] * columns, dtype)), own)
+    return narrowed(b, x / b.constant(rows[:, None] * columns, dtype), own)

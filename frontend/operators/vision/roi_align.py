@@ -71,20 +71,20 @@ def roi_align(
     x = widened(b, data)
     wide = dtype_of(x)
     image, *corners = columns(b, widened(b, rois), 0, 5)
-    moved = (b.mul(v, scalar(b, spatial_scale, wide)) for v in corners)
-    left, top, right, bottom = (b.sub(v, scalar(b, 0.5, wide)) for v in moved) if aligned else moved
-    known = b.ge(image, scalar(b, 0, wide))
+    moved = (v * scalar(b, spatial_scale, wide) for v in corners)
+    left, top, right, bottom = (v - 0.5 for v in moved) if aligned else moved
+    known = image >= 0
     image = b.reshape(b.cast(image, dtype=I64), shape=(n, 1, 1))
     if position_sensitive:
         # One image per cell, which holds the cell's channels.
         x = b.reshape(x, shape=(batch, channels, cells, height, width))
         x = b.reshape(b.transpose(x, perm=(0, 2, 1, 3, 4)), shape=(batch * cells, channels, height, width))
         cell = b.reshape(b.iota(shape=(cells,), axis=0, dtype=I64), shape=(1, *pooled_size))
-        image = b.add(b.mul(image, b.constant(cells, I64)), cell)
+        image = image * cells + cell
     rows = _Samples.along(b, top, bottom, pooled_size[0], sample_ratio, aligned)
     cols = _Samples.along(b, left, right, pooled_size[1], sample_ratio, aligned)
     total = _sum_of_samples(b, pixel_table(b, x), image, rows, cols, (height, width), sample_ratio)
-    y = b.div(total, b.reshape(b.mul(rows.count, cols.count), shape=(n, 1, 1, 1)))
+    y = total / b.reshape(rows.count * cols.count, shape=(n, 1, 1, 1))
     y = b.select(b.reshape(known, shape=(n, 1, 1, 1)), y, scalar(b, 0, wide))
     return narrowed(b, b.transpose(y, perm=(0, 3, 1, 2)), dtype)
 
@@ -116,10 +116,10 @@ class _Samples:
     def along(b: Any, low: Any, high: Any, cells: int, sample_ratio: int, aligned: bool) -> _Samples:
         dtype = dtype_of(low)
         one = scalar(b, 1, dtype)
-        extent = b.sub(high, low)
+        extent = high - low
         if not aligned:
             extent = b.maximum(extent, one)
-        step = b.div(extent, scalar(b, cells, dtype))
+        step = extent / scalar(b, cells, dtype)
         count = sample_counts(b, step, sample_ratio)
         start, step, count = (b.reshape(v, shape=(v.shape[0], 1)) for v in (low, step, count))
         return _Samples(start, step, count, cells)
@@ -128,8 +128,8 @@ class _Samples:
         """Coordinates of sample number `k` (a float) of each cell: (n, cells)."""
         dtype = dtype_of(self.start)
         cell = b.iota(shape=(1, self.cells), axis=1, dtype=dtype)
-        within = b.div(b.mul(b.add(k, scalar(b, 0.5, dtype)), self.step), self.count)
-        return b.add(b.add(self.start, b.mul(cell, self.step)), within)
+        within = (k + 0.5) * self.step / self.count
+        return self.start + cell * self.step + within
 
 
 def _sum_of_samples(
@@ -142,7 +142,7 @@ def _sum_of_samples(
         for k in range(sample_ratio**2):
             y, x = (scalar(b, v, dtype) for v in divmod(k, sample_ratio))
             value = _sample(b, table, image, rows.place(b, y), cols.place(b, x), size)
-            total = value if total is None else b.add(total, value)
+            total = value if total is None else total + value
         return total
     n = rows.start.shape[0]
     most = [b.cast(b.reduce(v.count, op="max", axes=(0, 1)), dtype=I64) for v in (rows, cols)]
@@ -154,11 +154,11 @@ def _sum_of_samples(
         across = _Samples(parts[3], parts[4], parts[5], cols.cells)
         y, x = (b.cast(v, dtype=dtype) for v in (b.div(index, most), b.mod(index, most)))
         value = _sample(b, table, image, down.place(b, y), across.place(b, x), size)
-        there = b.reshape(both(b, b.lt(y, down.count), b.lt(x, across.count)), shape=(n, 1, 1, 1))
-        return [b.add(state[0], b.select(there, value, scalar(b, 0, dtype)))], []
+        there = b.reshape(both(b, y < down.count, x < across.count), shape=(n, 1, 1, 1))
+        return [state[0] + b.select(there, value, scalar(b, 0, dtype))], []
 
     def more(b: Any, index: Any, state: Any, captured: Any) -> Any:
-        return b.lt(index, b.mul(captured[0], captured[1]))
+        return index < captured[0] * captured[1]
 
     nothing = filled(b, 0, (n, rows.cells, cols.cells, table.shape[1]), dtype)
     trip = sample_ratio**2 if sample_ratio > 0 else MOST_SAMPLES**2
@@ -182,14 +182,14 @@ def sample(b: Any, table: Any, image: Any, y: Any, x: Any, size: tuple[int, int]
     known = []
     parts = []
     for v, extent in zip((y, x), size):
-        known += [b.ge(v, scalar(b, -1, dtype)), b.le(v, scalar(b, extent, dtype))]
+        known += [v >= -1, v <= scalar(b, extent, dtype)]
         v = b.minimum(b.maximum(v, zero), scalar(b, extent - 1, dtype))
         low = b.floor(v)
-        far = b.sub(v, low)
-        parts.append(((low, b.sub(one, far)), (b.add(low, one), far)))
+        far = v - low
+        parts.append(((low, one - far), (low + one, far)))
     total = None
     for at_y, vertical in parts[0]:
         for at_x, horizontal in parts[1]:
-            value = b.mul(pixel(b, table, image, at_y, at_x, size), per_pixel(b, b.mul(vertical, horizontal)))
-            total = value if total is None else b.add(total, value)
+            value = pixel(b, table, image, at_y, at_x, size) * per_pixel(b, vertical * horizontal)
+            total = value if total is None else total + value
     return b.select(per_pixel(b, both(b, *known)), total, zero)

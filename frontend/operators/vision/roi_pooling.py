@@ -73,14 +73,14 @@ def roi_pooling(b: Any, data: Any, rois: Any, *, pooled_size: tuple[int, ...], s
         return filled(b, 0, (n, channels, *pooled_size), dtype)
     image, *corners = columns(b, widened(b, rois), 0, 5)
     wide = dtype_of(image)
-    left, top, right, bottom = (b.round(b.mul(v, scalar(b, spatial_scale, wide))) for v in corners)
+    left, top, right, bottom = (b.round(v * scalar(b, spatial_scale, wide)) for v in corners)
     y0, y1 = _ranges(b, top, bottom, pooled_size[0], height)
     x0, x1 = _ranges(b, left, right, pooled_size[1], width)
     y0, y1 = (b.reshape(v, shape=(n, pooled_size[0], 1)) for v in (y0, y1))
     x0, x1 = (b.reshape(v, shape=(n, 1, pooled_size[1])) for v in (x0, x1))
     image = b.reshape(b.cast(image, dtype=I64), shape=(n, 1, 1))
     y = _range_maximum(b, data, image, (y0, y1), (x0, x1))
-    empty = getattr(b, "or")(b.le(y1, y0), b.le(x1, x0))
+    empty = (y1 <= y0) | (x1 <= x0)
     y = b.select(per_pixel(b, empty), scalar(b, 0, dtype), y)
     return b.transpose(y, perm=(0, 3, 1, 2))
 
@@ -90,10 +90,10 @@ def _ranges(b: Any, low: Any, high: Any, cells: int, extent: int) -> tuple[Any, 
     dtype = dtype_of(low)
     one, size = scalar(b, 1, dtype), b.constant(cells, dtype)
     low = _first_axis(b, low)
-    step = b.div(b.maximum(b.add(b.sub(_first_axis(b, high), low), one), one), size)
+    step = b.maximum(_first_axis(b, high) - low + one, one) / size
     cell = _cells(b, cells, dtype)
-    start = b.add(b.floor(b.mul(cell, step)), low)
-    end = b.add(b.ceil(b.mul(b.add(cell, one), step)), low)
+    start = b.floor(cell * step) + low
+    end = b.ceil((cell + one) * step) + low
     zero, last = scalar(b, 0, dtype), scalar(b, extent, dtype)
     return tuple(b.cast(b.minimum(b.maximum(v, zero), last), dtype=I64) for v in (start, end))
 
@@ -118,13 +118,13 @@ def _range_maximum(b: Any, data: Any, image: Any, ys: tuple[Any, Any], xs: tuple
     table = b.reshape(grown, shape=(levels[0] * levels[1] * batch * height * width, channels))
     row_level, rows = _covering(b, ys, levels[0])
     column_level, columns_ = _covering(b, xs, levels[1])
-    level = b.add(b.mul(row_level, b.constant(levels[1], I64)), column_level)
-    page = b.add(b.mul(level, b.constant(batch, I64)), image)
+    level = row_level * levels[1] + column_level
+    page = level * batch + image
     best = None
     for y in rows:
         for x in columns_:
-            row = b.add(b.mul(page, b.constant(height, I64)), y)
-            value = b.gather(table, b.add(b.mul(row, b.constant(width, I64)), x), axis=0)
+            row = page * height + y
+            value = b.gather(table, row * width + x, axis=0)
             best = value if best is None else b.maximum(best, value)
     return best
 
@@ -145,10 +145,10 @@ def _covering(b: Any, ends: tuple[Any, Any], levels: int) -> tuple[Any, tuple[An
     """The level of the largest power of two within a range, and the starts of two blocks of that length covering it."""
     start, end = ends
     zero, one = b.constant(0, I64), b.constant(1, I64)
-    length = b.maximum(b.sub(end, start), one)
+    length = b.maximum(end - start, one)
     level, power = zero, one
     for k in range(1, levels):
-        fits = b.ge(length, b.constant(1 << k, I64))
+        fits = length >= (1 << k)
         level = b.select(fits, b.constant(k, I64), level)
         power = b.select(fits, b.constant(1 << k, I64), power)
-    return level, (start, b.maximum(b.sub(end, power), zero))
+    return level, (start, b.maximum(end - power, zero))

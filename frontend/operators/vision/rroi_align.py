@@ -51,17 +51,17 @@ def rroi_align(
     table = pixel_table(b, widened(b, data))
     wide = dtype_of(table)
     fields = [b.reshape(v, shape=(n, 1, 1)) for v in columns(b, widened(b, rois), 0, 6)]
-    image, angle = b.cast(fields[0], dtype=I64), b.mul(fields[5], scalar(b, math.pi / 180, wide))
-    middle_x, middle_y, width, height = (b.mul(v, scalar(b, spatial_scale, wide)) for v in fields[1:5])
+    image, angle = b.cast(fields[0], dtype=I64), fields[5] * scalar(b, math.pi / 180, wide)
+    middle_x, middle_y, width, height = (v * scalar(b, spatial_scale, wide) for v in fields[1:5])
     height, width = (b.maximum(v, scalar(b, 1, wide)) for v in (height, width))
-    step_y, step_x = (b.div(v, scalar(b, k, wide)) for v, k in ((height, rows), (width, cols)))
+    step_y, step_x = (v / scalar(b, k, wide) for v, k in ((height, rows), (width, cols)))
     count_y, count_x = (sample_counts(b, v, sampling_ratio) for v in (step_y, step_x))
     # Corners of the cells relative to the region's center, before the rotation.
     grid_y = b.iota(shape=(1, rows, 1), axis=1, dtype=wide)
     grid_x = b.iota(shape=(1, 1, cols), axis=2, dtype=wide)
     half = scalar(b, 0.5, wide)
-    low_y = b.sub(b.mul(grid_y, step_y), b.mul(height, half))
-    low_x = b.sub(b.mul(grid_x, step_x), b.mul(width, half))
+    low_y = grid_y * step_y - height * half
+    low_x = grid_x * step_x - width * half
     most = [b.cast(b.reduce(v, op="max", axes=(0, 1, 2)), dtype=I64) for v in (count_y, count_x)]
     turned = [b.cos(angle), b.sin(angle), middle_y, middle_x]
     captured = [*most, table, image, low_y, low_x, step_y, step_x, count_y, count_x, *turned]
@@ -72,19 +72,19 @@ def rroi_align(
         ]
         k_y, k_x = (b.cast(v, dtype=wide) for v in (b.div(index, most_x), b.mod(index, most_x)))
         half = scalar(b, 0.5, wide)
-        y = b.add(low_y, b.div(b.mul(b.add(k_y, half), step_y), count_y))
-        x = b.add(low_x, b.div(b.mul(b.add(k_x, half), step_x), count_x))
-        at_x = b.add(b.add(b.mul(x, cos), b.mul(y, sin)), middle_x)
-        at_y = b.add(b.sub(b.mul(y, cos), b.mul(x, sin)), middle_y)
+        y = low_y + (k_y + half) * step_y / count_y
+        x = low_x + (k_x + half) * step_x / count_x
+        at_x = x * cos + y * sin + middle_x
+        at_y = y * cos - x * sin + middle_y
         value = sample(b, table, image, at_y, at_x, (size[0], size[1]))
-        there = b.reshape(both(b, b.lt(k_y, count_y), b.lt(k_x, count_x)), shape=(n, 1, 1, 1))
-        return [b.add(state[0], b.select(there, value, scalar(b, 0, wide)))], []
+        there = b.reshape(both(b, k_y < count_y, k_x < count_x), shape=(n, 1, 1, 1))
+        return [state[0] + b.select(there, value, scalar(b, 0, wide))], []
 
     def more(b: Any, index: Any, state: Any, captured: Any) -> Any:
-        return b.lt(index, b.mul(captured[0], captured[1]))
+        return index < captured[0] * captured[1]
 
     trip = sampling_ratio**2 if sampling_ratio > 0 else MOST_SAMPLES**2
     nothing = filled(b, 0, (n, rows, cols, channels), wide)
     (total,), _ = loop(b, body, [nothing], (), captured, trip=trip, condition=more)
-    y = b.div(total, b.reshape(b.mul(count_y, count_x), shape=(n, 1, 1, 1)))
+    y = total / b.reshape(count_y * count_x, shape=(n, 1, 1, 1))
     return narrowed(b, b.transpose(y, perm=(0, 3, 1, 2)), dtype)

@@ -42,8 +42,8 @@ def _sampled(b: Any, data: Any, grid: Any) -> Any:
     for k, n in ((1, height), (0, width)):
         v = b.slice(grid, start=(0, k, 0, 0), size=(batch, 1, *grid.shape[2:]))
         v = b.reshape(v, shape=(batch, *grid.shape[2:]))
-        v = b.mul(b.add(v, scalar(b, 1, dtype)), scalar(b, n - 1, dtype))
-        places.append(b.div(v, scalar(b, 2, dtype)))
+        v = (v + 1) * scalar(b, n - 1, dtype)
+        places.append(v / 2)
     image = b.iota(shape=(batch, 1, 1), axis=0, dtype=I64)
     y_at, x_at = places
     y = bilinear(b, pixel_table(b, data), image, y_at, x_at, (height, width))
@@ -127,7 +127,7 @@ def grid_generator(b: Any, data: Any, *, transform_type: str, target_shape: tupl
         flow = b.slice(x, start=(0, k, 0, 0), size=(batch, 1, height, width))
         place = b.iota(shape=(1, 1, *((1, n) if k == 0 else (n, 1))), axis=3 - k, dtype=wide)
         half = scalar(b, (n - 1) / 2, wide)
-        parts.append(b.sub(b.div(b.add(flow, place), half), scalar(b, 1, wide)))
+        parts.append((flow + place) / half - 1)
     return narrowed(b, b.concat(*parts, axis=1), dtype)
 
 
