@@ -40,11 +40,13 @@ _CONSTANT = ("zeros_like", "ones_like", "full_like", "empty_like")
 
 def array_ufunc(self: NDArray, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
     if method == "__call__" and not kwargs and ufunc in _REFLECTED and not isinstance(inputs[0], NDArray):
-        left = inputs[0]
-        if isinstance(left, np.ndarray) and not left.ndim:
-            left = left[()]  # NumPy hands over its numbers so if it compares them
-        return getattr(inputs[1], _REFLECTED[ufunc])(left)
+        return getattr(inputs[1], _REFLECTED[ufunc])(number_of(inputs[0]))
     return by_numpy(getattr(ufunc, method), ufunc.__name__, inputs, kwargs)
+
+
+def number_of(x: Any) -> Any:
+    """NumPy's number in an array without axes, as which NumPy hands it over if it compares it; else `x`."""
+    return x[()] if isinstance(x, np.ndarray) and not x.ndim else x
 
 
 def array_function(self: NDArray, function: Any, types: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

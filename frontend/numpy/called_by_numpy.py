@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.ndarray.numpy_protocols import by_numpy
+from gluonjit.ndarray.numpy_protocols import by_numpy, number_of
 from gluonjit.numpy.methods import NumpyMethods
 
 _OTHER_NAMES = {"amax": "max", "amin": "min", "divide": "true_divide", "remainder": "mod"}
@@ -20,7 +20,9 @@ _OTHER_NAMES = {"amax": "max", "amin": "min", "divide": "true_divide", "remainde
 
 def _array_ufunc(self: Any, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
     own = _own(self._np, ufunc.__name__) if method == "__call__" and not kwargs else None
-    return by_numpy(getattr(ufunc, method), ufunc.__name__, inputs, kwargs) if own is None else own(*inputs)
+    if own is None:
+        return by_numpy(getattr(ufunc, method), ufunc.__name__, inputs, kwargs)
+    return own(*map(number_of, inputs))
 
 
 def _array_function(self: Any, function: Any, types: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

@@ -137,3 +137,4 @@ def test_numbers_of_numpy_on_the_left():
     assert (np.int32(31) == x).asnumpy().tolist() == [1, 0]
     assert (np.float64(3) - x).asnumpy().tolist() == [-28, 1]
     assert (np.int64(31) > x).asnumpy().tolist() == [0, 1]
+    assert (np.float64(31) > x.as_np_ndarray()).asnumpy().tolist() == [0, 1]
