@@ -14,32 +14,32 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gluonjit.ir.graph import Builder, Graph
+from gluonjit.ir.graph import Builder, Emitter, Graph
 from gluonjit.ir.types import IRError, TensorType, dtype_of
 
 
-def zero(b: Any, g: Any, y: Any, x: Sequence[Any], **_attrs: Any) -> tuple[None, ...]:
+def zero(b: Emitter, g: Any, y: Any, x: Sequence[Any], **_attrs: Any) -> tuple[None, ...]:
     """The gradient of operators whose results count as constants, in MXNet too: positions of boxes, random numbers."""
     return (None,) * len(x)
 
 
-def one(b: Any, g: Any, y: Any, x: Any, **_attrs: Any) -> Any:
+def one(b: Emitter, g: Any, y: Any, x: Any, **_attrs: Any) -> Any:
     """1, whatever the cotangent."""
     return [b.constant(1, dtype_of(v)) for v in x]
 
 
-def unchanged(b: Any, g: Any, y: Any, x: Any, **_attrs: Any) -> Any:
+def unchanged(b: Emitter, g: Any, y: Any, x: Any, **_attrs: Any) -> Any:
     """The cotangent of the result, for functions that count as the identity."""
     return g
 
 
-def relu(b: Any, g: Any, y: Any, x: Any, **_attrs: Any) -> tuple[Any]:
+def relu(b: Emitter, g: Any, y: Any, x: Any, **_attrs: Any) -> tuple[Any]:
     """The gradient of max(x, 0): 0 at 0, as in MXNet."""
     none = b.constant(0, dtype_of(y[0]))
     return (b.select(y[0] > none, g[0], none),)
 
 
-def softsign(b: Any, g: Any, y: Any, x: Any, **_attrs: Any) -> tuple[Any] | None:
+def softsign(b: Emitter, g: Any, y: Any, x: Any, **_attrs: Any) -> tuple[Any] | None:
     """The gradient of x / (1 + |x|): 0 at infinity, unlike that of the quotient."""
     dtype = dtype_of(x[0])
     if not dtype.is_float:
@@ -48,7 +48,7 @@ def softsign(b: Any, g: Any, y: Any, x: Any, **_attrs: Any) -> tuple[Any] | None
     return (g[0] / (below * below),)
 
 
-def refused(b: Any, g: Any, y: Any, x: Any, **_attrs: Any) -> Any:
+def refused(b: Emitter, g: Any, y: Any, x: Any, **_attrs: Any) -> Any:
     """In place of the gradient of operators that have none, which is an error of `backward`."""
     raise NotImplementedError("asked for by identity alone")
 

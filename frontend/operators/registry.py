@@ -20,7 +20,7 @@ from typing import Any
 from gluonjit.base import MXNetError
 from gluonjit.ir import opdef, plugins
 from gluonjit.ir.dims import Undecided
-from gluonjit.ir.graph import Builder, Graph
+from gluonjit.ir.graph import Builder, Emitter, Graph
 from gluonjit.ir.opdef import REQUIRED, RNG_KEY
 from gluonjit.ir.types import I64, IRError, TensorType
 from gluonjit.language.mxnet_names import lacks
@@ -210,7 +210,7 @@ class Operator(opdef.OpDef):
     def with_gradient(self, types: Sequence[TensorType], attrs: Mapping[str, Any], training: bool = False) -> Any:
         return gradients.with_gradient(self, types, attrs, training)
 
-    def expand_into(self, b: Any, operands: Sequence[Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
+    def expand_into(self, b: Emitter, operands: Sequence[Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
         """Runs the expansion over emitter `b` on parsed attributes; always a tuple of all results it computes."""
         self.check_arity(len(operands), attrs)
         out = self.expand(b, *operands, **{k: v for k, v in attrs.items() if not k.startswith(".")})

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.ir.graph import Value
+from gluonjit.ir.graph import Emitter, Value
 from gluonjit.ir.types import BF16, BOOL, F16, F32, F64, I32, DType, dtype_of
 from gluonjit.operators.registry import OperatorError, Shape
 
@@ -76,7 +76,7 @@ def require_shape(x: Any, shape: Sequence[int], what: str) -> None:
         )
 
 
-def scalar(b: Any, value: Any, dtype: DType) -> Any:
+def scalar(b: Emitter, value: Any, dtype: DType) -> Any:
     """`value` as a 0-d constant, converted as in C++: for integer types, truncated toward 0 and then wrapped.
 
     A 0-d tensor, as `Operator.number` may be, is returned as it is.
@@ -91,24 +91,24 @@ def scalar(b: Any, value: Any, dtype: DType) -> Any:
     return b.constant(value, dtype)
 
 
-def convert(b: Any, x: Any, dtype: DType) -> Any:
+def convert(b: Emitter, x: Any, dtype: DType) -> Any:
     """MXNet's cast. From floats to 8-bit integers it goes through int32 and wraps: 300.0 becomes 44 in uint8."""
     if dtype.is_integer and dtype.bits == 8 and dtype_of(x).is_float:
         x = b.cast(x, dtype=I32)
     return b.cast(x, dtype=dtype)
 
 
-def fractional(b: Any, x: Any) -> Any:
+def fractional(b: Emitter, x: Any) -> Any:
     """Converts integers to float32; floats are unchanged."""
     return x if dtype_of(x).is_float else b.cast(x, dtype=F32)
 
 
-def widened(b: Any, x: Any) -> Any:
+def widened(b: Emitter, x: Any) -> Any:
     """Converts float16 and bfloat16 to float32, for operators of many steps, which should round only once."""
     return b.cast(x, dtype=F32) if dtype_of(x) in (F16, BF16) else x
 
 
-def narrowed(b: Any, x: Any, dtype: DType) -> Any:
+def narrowed(b: Emitter, x: Any, dtype: DType) -> Any:
     """Converts a result computed on `widened` operands to `dtype`."""
     return x if dtype_of(x) is dtype else b.cast(x, dtype=dtype)
 
@@ -143,7 +143,7 @@ def along(axis: int, rank: int, length: int) -> tuple[int, ...]:
     return tuple(length if k == axis else 1 for k in range(rank))
 
 
-def mean(b: Any, x: Any, axes: tuple[int, ...]) -> Any:
+def mean(b: Emitter, x: Any, axes: tuple[int, ...]) -> Any:
     """The mean over `axes`, which are dropped; that of equal numbers is that number. Of integers, their sum is divided
     as integers are.
 
@@ -161,7 +161,7 @@ def mean(b: Any, x: Any, axes: tuple[int, ...]) -> Any:
     return first + b.select(b.isfinite(rest), rest, b.constant(0, F64))
 
 
-def moments(b: Any, x: Any, axes: tuple[int, ...]) -> tuple[Any, Any, Any]:
+def moments(b: Emitter, x: Any, axes: tuple[int, ...]) -> tuple[Any, Any, Any]:
     """Mean and (biased) variance over `axes`, which are kept with length 1, and x - mean.
 
     Two passes: subtracting the mean first keeps the variance accurate when it is small compared with the mean.

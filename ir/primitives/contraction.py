@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,10 @@ from gluonjit.ir.opdef import REQUIRED, primitive
 from gluonjit.ir.primitives.checks import NUMERIC, check_axes, check_kind, check_same_dtype
 from gluonjit.ir.primitives.reduction import accumulator
 from gluonjit.ir.types import IRError, TensorType, dtype_of
+
+if TYPE_CHECKING:
+    from gluonjit.ir.graph import Emitter
+
 
 Index = Any
 AxisPair = Sequence[Sequence[int]]
@@ -108,7 +112,7 @@ def _element(s: Any, i: Index, a: Any, b: Any, contract: AxisPair, batch: AxisPa
     return total if wide is dtype else s.cast(total, dtype)
 
 
-def _vjp(b: Any, g: Any, y: Any, x: Any, w: Any, contract: AxisPair, batch: AxisPair) -> tuple[Any, Any]:
+def _vjp(b: Emitter, g: Any, y: Any, x: Any, w: Any, contract: AxisPair, batch: AxisPair) -> tuple[Any, Any]:
     """Each operand's cotangent is the product of g with the other operand, summed over the latter's own axes."""
     batches = len(batch[0])
     free = [free_axes(len(v.shape), contract[side], batch[side]) for side, v in enumerate((x, w))]

@@ -18,7 +18,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +28,10 @@ from gluonjit.ir.primitives.convolution_eval import evaluate
 from gluonjit.ir.primitives.movement import both
 from gluonjit.ir.primitives.reduction import accumulator
 from gluonjit.ir.types import IRError, TensorType, dtype_of
+
+if TYPE_CHECKING:
+    from gluonjit.ir.graph import Emitter
+
 
 Index = Any
 
@@ -189,7 +193,7 @@ def _swapped(letters: str, first: str, second: str) -> str:
 
 
 def _vjp(
-    b: Any,
+    b: Emitter,
     g: Any,
     y: Any,
     x: Any,
@@ -265,7 +269,7 @@ def _vjp(
     return dx, _grouped_weight(b, x, g, w, axes, groups, window)
 
 
-def _per_group(b: Any, w: Any, axes: Sequence[int], groups: int) -> Any:
+def _per_group(b: Emitter, w: Any, axes: Sequence[int], groups: int) -> Any:
     """The weight (O, I, taps…) with inputs and filters swapped within each group: (groups * I, O / groups, taps…)."""
     filters, depth, *taps = (w.shape[k] for k in axes)
     apart = b.reshape(b.transpose(w, perm=tuple(axes)), shape=(groups, filters // groups, depth, *taps))
@@ -274,7 +278,7 @@ def _per_group(b: Any, w: Any, axes: Sequence[int], groups: int) -> Any:
 
 
 def _depthwise_weight(
-    b: Any,
+    b: Emitter,
     x: Any,
     g: Any,
     w: Any,
@@ -321,7 +325,7 @@ def _depthwise_weight(
     return b.transpose(dw, perm=tuple(inverse))
 
 
-def _grouped_weight(b: Any, x: Any, g: Any, w: Any, axes: Layout, groups: int, window: dict[str, Any]) -> Any:
+def _grouped_weight(b: Emitter, x: Any, g: Any, w: Any, axes: Layout, groups: int, window: dict[str, Any]) -> Any:
     """The weight's cotangent by one correlation in which every group has the batch as channels."""
     spatial = "".join(str(k) for k in range(len(axes.input) - 2))
     batch, channels, *size = (x.shape[k] for k in axes.input)

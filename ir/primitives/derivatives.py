@@ -10,20 +10,24 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gluonjit.ir.types import BOOL, F64, dtype_of
+
+if TYPE_CHECKING:
+    from gluonjit.ir.graph import Emitter
+
 
 Value = Any
 Rule = Callable[..., Any]
 
 
-def _number(b: Any, value: float, like: Value) -> Value:
+def _number(b: Emitter, value: float, like: Value) -> Value:
     """A constant of the element type of `like`."""
     return b.constant(value, dtype_of(like))
 
 
-def zero(b: Any, like: Value) -> Value:
+def zero(b: Emitter, like: Value) -> Value:
     return _number(b, 0, like)
 
 
@@ -37,20 +41,20 @@ def _over(divisor: Callable[[Any, Value, Value], Value]) -> Rule:
     return lambda b, g, y, x: g / divisor(b, x, y)
 
 
-def _rsqrt(b: Any, g: Value, y: Value, x: Value) -> Value:
+def _rsqrt(b: Emitter, g: Value, y: Value, x: Value) -> Value:
     # y / x rather than y³, which overflows earlier.
     return g * (y * -0.5 / x)
 
 
-def _div(b: Any, g: Value, y: Value, x: Value, by: Value) -> tuple[Value, ...]:
+def _div(b: Emitter, g: Value, y: Value, x: Value, by: Value) -> tuple[Value, ...]:
     return b.div(g, by), -b.div(g * y, by)  # of integers, too
 
 
-def _mod(b: Any, g: Value, y: Value, x: Value, by: Value) -> tuple[Value, ...]:
+def _mod(b: Emitter, g: Value, y: Value, x: Value, by: Value) -> tuple[Value, ...]:
     return g, -(g * b.floor(b.div(x, by)))
 
 
-def _pow(b: Any, g: Value, y: Value, x: Value, exponent: Value) -> tuple[Value | None, ...]:
+def _pow(b: Emitter, g: Value, y: Value, x: Value, exponent: Value) -> tuple[Value | None, ...]:
     none, one = zero(b, x), _number(b, 1, x)
     at_0 = b.eq(x, none)
     away_from_0 = b.select(at_0, one, x)
@@ -63,19 +67,19 @@ def _pow(b: Any, g: Value, y: Value, x: Value, exponent: Value) -> tuple[Value |
 
 
 def _extremum(first_wins: Callable[[Value, Value], Value]) -> Rule:
-    def rule(b: Any, g: Value, y: Value, x: Value, other: Value) -> tuple[Value, ...]:
+    def rule(b: Emitter, g: Value, y: Value, x: Value, other: Value) -> tuple[Value, ...]:
         first, none = first_wins(x, other), zero(b, g)
         return b.select(first, g, none), b.select(first, none, g)
 
     return rule
 
 
-def _atan2(b: Any, g: Value, y: Value, x: Value, other: Value) -> tuple[Value, ...]:
+def _atan2(b: Emitter, g: Value, y: Value, x: Value, other: Value) -> tuple[Value, ...]:
     scaled = g / (x * x + other * other)
     return scaled * other, -(scaled * x)
 
 
-def _hypot(b: Any, g: Value, y: Value, x: Value, other: Value) -> tuple[Value, ...]:
+def _hypot(b: Emitter, g: Value, y: Value, x: Value, other: Value) -> tuple[Value, ...]:
     at_0 = b.eq(y, zero(b, y))
     length = b.select(at_0, _number(b, 1, y), y)
     return g * (x / length), g * (other / length)
@@ -87,7 +91,7 @@ _TRIGAMMA_SHIFTS = 9
 """From z = 9 on the series is exact to 1e-15."""
 
 
-def _trigamma(b: Any, x: Value) -> Value:
+def _trigamma(b: Emitter, x: Value) -> Value:
     """The derivative of digamma, in f64: the asymptotic series at z >= 9, which trigamma(z) = trigamma(z + 1) + 1/z²
     leads to; for negative x by reflection, trigamma(1 - x) + trigamma(x) = π² / sin²(π x)."""
     wide = b.cast(x, dtype=F64)
@@ -110,12 +114,12 @@ def _trigamma(b: Any, x: Value) -> Value:
     return b.cast(b.select(negative, reflected, positive), dtype=dtype_of(x))
 
 
-def select(b: Any, g: Value, y: Value, cond: Value, x: Value, other: Value) -> tuple[Value | None, ...]:
+def select(b: Emitter, g: Value, y: Value, cond: Value, x: Value, other: Value) -> tuple[Value | None, ...]:
     none = zero(b, g)
     return None, b.select(cond, g, none), b.select(cond, none, g)
 
 
-def cast(b: Any, g: Value, y: Value, x: Value, dtype: Any) -> Value | None:
+def cast(b: Emitter, g: Value, y: Value, x: Value, dtype: Any) -> Value | None:
     # Through integers, too, as in MXNet, where a gradient has the type of what it belongs to.
     return None if dtype_of(x) is BOOL else b.cast(g, dtype=dtype_of(x))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,10 @@ from gluonjit.ir.dims import Dim, is_less, is_static
 from gluonjit.ir.opdef import REQUIRED, primitive
 from gluonjit.ir.primitives.checks import INTEGER, NUMERIC, check_axis, check_choice, check_kind, check_same_dtype
 from gluonjit.ir.types import I64, IRError, TensorType, dtype_of, type_of
+
+if TYPE_CHECKING:
+    from gluonjit.ir.graph import Emitter
+
 
 Index = Any
 
@@ -278,11 +282,11 @@ def _order_alike(words: np.ndarray, place: int, keys: np.ndarray) -> None:
 # gradients ------------------------------------------------------------------------------------------------------------
 
 
-def _zeros(b: Any, like: Any) -> Any:
+def _zeros(b: Emitter, like: Any) -> Any:
     return b.broadcast(b.constant(0, dtype_of(like)), shape=like.shape)
 
 
-def _clipped_tuples(b: Any, idx: Any, sizes: Sequence[int]) -> Any:
+def _clipped_tuples(b: Emitter, idx: Any, sizes: Sequence[int]) -> Any:
     """idx[:, j…] as i64, clipped to axes of these sizes."""
     wide = b.cast(idx, dtype=I64)
     shape = (len(sizes), *(1,) * (len(idx.shape) - 1))
@@ -293,7 +297,7 @@ def _clipped_tuples(b: Any, idx: Any, sizes: Sequence[int]) -> Any:
     return b.maximum(b.minimum(wide, last), b.constant(0, I64))
 
 
-def _vjp_gather(b: Any, g: Any, y: Any, x: Any, idx: Any, axis: int, mode: str) -> tuple[Any, None]:
+def _vjp_gather(b: Emitter, g: Any, y: Any, x: Any, idx: Any, axis: int, mode: str) -> tuple[Any, None]:
     n, points = x.shape[axis], len(idx.shape)
     rows = b.reshape(idx, shape=(1, *idx.shape))
     if mode == "wrap":
@@ -309,11 +313,11 @@ def _vjp_gather(b: Any, g: Any, y: Any, x: Any, idx: Any, axis: int, mode: str) 
     return b.transpose(total, perm=tuple(sorted(range(len(perm)), key=lambda k: perm[k]))), None
 
 
-def _vjp_gather_nd(b: Any, g: Any, y: Any, x: Any, idx: Any) -> tuple[Any, None]:
+def _vjp_gather_nd(b: Emitter, g: Any, y: Any, x: Any, idx: Any) -> tuple[Any, None]:
     return b.scatter_add(_zeros(b, x), _clipped_tuples(b, idx, x.shape[: idx.shape[0]]), g), None
 
 
-def _vjp_scatter_add(b: Any, g: Any, y: Any, x: Any, idx: Any, u: Any) -> tuple[Any, None, Any]:
+def _vjp_scatter_add(b: Emitter, g: Any, y: Any, x: Any, idx: Any, u: Any) -> tuple[Any, None, Any]:
     depth = idx.shape[0]
     if 0 in x.shape[:depth]:  # nothing was added
         return g, None, _zeros(b, u)
@@ -323,7 +327,7 @@ def _vjp_scatter_add(b: Any, g: Any, y: Any, x: Any, idx: Any, u: Any) -> tuple[
     return g, None, b.select(b.reshape(kept, shape=(*kept.shape, *(1,) * rest)), b.gather_nd(g, idx), _zeros(b, u))
 
 
-def _vjp_sort(b: Any, g: Any, y: Any, x: Any, axis: int, descending: bool, count: int, order: bool) -> Any:
+def _vjp_sort(b: Emitter, g: Any, y: Any, x: Any, axis: int, descending: bool, count: int, order: bool) -> Any:
     values = g[0] if order else g
     if values is None:
         return None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,10 +16,14 @@ from gluonjit.ir.opdef import REQUIRED, primitive
 from gluonjit.ir.primitives.checks import check_axes, check_axis, check_same_dtype, ints
 from gluonjit.ir.types import IRError, TensorType, dtype_of
 
+if TYPE_CHECKING:
+    from gluonjit.ir.graph import Emitter
+
+
 Index = Any  # a tuple of index expressions
 
 
-def interleaved(b: Any, parts: Mapping[tuple[int, ...], Any], axes: Sequence[int], shape: Sequence[int]) -> Any:
+def interleaved(b: Emitter, parts: Mapping[tuple[int, ...], Any], axes: Sequence[int], shape: Sequence[int]) -> Any:
     """A tensor of this shape, put together over the emitter `b` from its phases: `parts[p, …]` has the elements whose
     remainder along `axes` is p, …, and perhaps some beyond. All parts have one shape."""
     parts = dict(parts)
@@ -34,7 +38,7 @@ def interleaved(b: Any, parts: Mapping[tuple[int, ...], Any], axes: Sequence[int
     return y if y.shape == tuple(shape) else b.slice(y, start=(0,) * len(shape), size=tuple(shape))
 
 
-def _merged(b: Any, row: Sequence[Any], axis: int, length: int) -> Any:
+def _merged(b: Emitter, row: Sequence[Any], axis: int, length: int) -> Any:
     apart = [b.reshape(v, shape=(*v.shape[: axis + 1], 1, *v.shape[axis + 1 :])) for v in row]
     y = b.concat(*apart, axis=axis + 1)
     y = b.reshape(y, shape=(*y.shape[:axis], y.shape[axis] * len(row), *y.shape[axis + 2 :]))
@@ -319,7 +323,7 @@ def _element_update_slice(s: Any, i: Index, x: Any, u: Any, start: Any, step: An
 # gradients ------------------------------------------------------------------------------------------------------------
 
 
-def _vjp_broadcast(b: Any, g: Any, y: Any, x: Any, shape: Sequence[int], dims: Sequence[int] | None) -> Any:
+def _vjp_broadcast(b: Emitter, g: Any, y: Any, x: Any, shape: Sequence[int], dims: Sequence[int] | None) -> Any:
     axes = broadcast_dims(len(x.shape), shape, dims)
     stretched = {d for n, d in zip(x.shape, axes, strict=True) if n != shape[d]}
     summed = tuple(d for d in range(len(shape)) if d in stretched or d not in axes)
@@ -327,7 +331,7 @@ def _vjp_broadcast(b: Any, g: Any, y: Any, x: Any, shape: Sequence[int], dims: S
     return b.reshape(total, shape=x.shape) if total.shape != x.shape else total
 
 
-def _vjp_slice(b: Any, g: Any, y: Any, x: Any, start: Any, size: Any, step: Any) -> Any:
+def _vjp_slice(b: Emitter, g: Any, y: Any, x: Any, start: Any, size: Any, step: Any) -> Any:
     by = step or (1,) * len(start)
     used = [first + ((n - 1) * k + 1 if n else 0) for first, n, k in zip(start, size, by, strict=True)]
     high = tuple(n - last for n, last in zip(x.shape, used, strict=True))
@@ -335,7 +339,7 @@ def _vjp_slice(b: Any, g: Any, y: Any, x: Any, start: Any, size: Any, step: Any)
     return b.pad(g, zero, low=tuple(start), high=high, interior=tuple(k - 1 for k in by))
 
 
-def _vjp_pad(b: Any, g: Any, y: Any, x: Any, value: Any, low: Any, high: Any, interior: Any) -> tuple[Any, Any]:
+def _vjp_pad(b: Emitter, g: Any, y: Any, x: Any, value: Any, low: Any, high: Any, interior: Any) -> tuple[Any, Any]:
     step = tuple(k + 1 for k in interior) if interior else None
     inner = b.slice(g, start=tuple(low), size=x.shape, step=step)
     zeros = b.broadcast(b.constant(0, dtype_of(g)), shape=x.shape)
@@ -343,7 +347,7 @@ def _vjp_pad(b: Any, g: Any, y: Any, x: Any, value: Any, low: Any, high: Any, in
     return inner, b.reduce(around, op="sum", axes=tuple(range(len(g.shape))))
 
 
-def _vjp_concat(b: Any, g: Any, y: Any, *xs: Any, axis: int) -> Any:
+def _vjp_concat(b: Emitter, g: Any, y: Any, *xs: Any, axis: int) -> Any:
     parts, first = [], 0
     for x in xs:
         start = tuple(first if k == axis else 0 for k in range(len(x.shape)))
@@ -352,7 +356,7 @@ def _vjp_concat(b: Any, g: Any, y: Any, *xs: Any, axis: int) -> Any:
     return tuple(parts)
 
 
-def _vjp_update_slice(b: Any, g: Any, y: Any, x: Any, u: Any, start: Any, step: Any) -> tuple[Any, Any]:
+def _vjp_update_slice(b: Emitter, g: Any, y: Any, x: Any, u: Any, start: Any, step: Any) -> tuple[Any, Any]:
     zeros = b.broadcast(b.constant(0, dtype_of(g)), shape=u.shape)
     kept = b.update_slice(g, zeros, start=start, step=step)
     return kept, b.slice(g, start=start, size=u.shape, step=step)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gluonjit.ir.opdef import NO_GRADIENT, REQUIRED, primitive
 from gluonjit.ir.primitives.checks import FLOAT, NUMERIC, check_axes, check_axis, check_bool, check_choice, check_kind
 from gluonjit.ir.types import F32, F64, I64, DType, IRError, TensorType, dtype_of
+
+if TYPE_CHECKING:
+    from gluonjit.ir.graph import Emitter
+
 
 Index = Any
 
@@ -176,7 +180,7 @@ def _eval_cumsum(x: np.ndarray, axis: int) -> np.ndarray:
     return np.add.accumulate(wide, axis, dtype=wide.dtype).astype(x.dtype, copy=False)
 
 
-def _vjp_reduce(b: Any, g: Any, y: Any, x: Any, op: str, axes: Sequence[int]) -> Any:
+def _vjp_reduce(b: Emitter, g: Any, y: Any, x: Any, op: str, axes: Sequence[int]) -> Any:
     if op in ("any", "all"):
         return None
     kept = tuple(axis for axis in range(len(x.shape)) if axis not in axes)
@@ -194,7 +198,7 @@ def _vjp_reduce(b: Any, g: Any, y: Any, x: Any, op: str, axes: Sequence[int]) ->
     return b.select(b.eq(x, spread(y)), spread(g), b.constant(0, dtype_of(g)))
 
 
-def _products_of_others(b: Any, x: Any, axes: Sequence[int]) -> Any:
+def _products_of_others(b: Emitter, x: Any, axes: Sequence[int]) -> Any:
     """The product of all other elements that `x` is multiplied with over `axes`: right at zeros, where y / x is not.
 
     Prefix and suffix products in log2(n) steps of doubled distance (Hillis and Steele, "Data parallel algorithms",
@@ -225,7 +229,7 @@ def _products_of_others(b: Any, x: Any, axes: Sequence[int]) -> Any:
     return b.transpose(others, perm=tuple(sorted(range(len(perm)), key=lambda k: perm[k])))
 
 
-def _vjp_cumsum(b: Any, g: Any, y: Any, x: Any, axis: int) -> Any:
+def _vjp_cumsum(b: Emitter, g: Any, y: Any, x: Any, axis: int) -> Any:
     return b.reverse(b.cumsum(b.reverse(g, axes=(axis,)), axis=axis), axes=(axis,))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,10 @@ from gluonjit.ir.primitives.checks import NUMERIC, check_choice, check_kind, int
 from gluonjit.ir.primitives.movement import both, interleaved
 from gluonjit.ir.primitives.reduction import accumulator, identity
 from gluonjit.ir.types import I8, I64, TensorType, dtype_of
+
+if TYPE_CHECKING:
+    from gluonjit.ir.graph import Emitter
+
 
 Index = Any
 
@@ -126,7 +130,9 @@ _PHASES = 16
 """Of strides with a larger product, each result is one of many to be put side by side."""
 
 
-def _vjp(b: Any, g: Any, y: Any, x: Any, op: str, window: Any, stride: Any, low: Any, high: Any, dilation: Any) -> Any:
+def _vjp(
+    b: Emitter, g: Any, y: Any, x: Any, op: str, window: Any, stride: Any, low: Any, high: Any, dilation: Any
+) -> Any:
     spacing = tuple(dilation or (1,) * len(window))
     if 0 in y.shape or 0 in x.shape:
         return b.broadcast(b.constant(0, dtype_of(g)), shape=x.shape)
@@ -159,7 +165,7 @@ def _taps(window: int, stride: int, low: int, spacing: int) -> list[_Tap]:
 
 
 def _by_phases(
-    b: Any,
+    b: Emitter,
     g: Any,
     first: Any,
     shape: Sequence[int],
@@ -200,17 +206,17 @@ def _by_phases(
     return interleaved(b, parts, range(len(shape)), shape)
 
 
-def _padded(b: Any, x: Any, op: str, low: Sequence[int], high: Sequence[int]) -> Any:
+def _padded(b: Emitter, x: Any, op: str, low: Sequence[int], high: Sequence[int]) -> Any:
     nothing = b.constant(identity(op, dtype_of(x)), dtype_of(x))
     return b.pad(x, nothing, low=tuple(low), high=tuple(high)) if any(low) or any(high) else x
 
 
-def _unpadded(b: Any, padded: Any, shape: Sequence[int], low: Sequence[int]) -> Any:
+def _unpadded(b: Emitter, padded: Any, shape: Sequence[int], low: Sequence[int]) -> Any:
     return padded if padded.shape == tuple(shape) else b.slice(padded, start=tuple(low), size=tuple(shape))
 
 
 def _spread(
-    b: Any, g: Any, shape: Sequence[int], window: Any, stride: Any, low: Sequence[int], spacing: Sequence[int]
+    b: Emitter, g: Any, shape: Sequence[int], window: Any, stride: Any, low: Sequence[int], spacing: Sequence[int]
 ) -> Any:
     """Every element's sum of the cotangents of the windows that it is in: a windowed sum of g, dilated by `stride`."""
     reach = [(taps - 1) * apart for taps, apart in zip(window, spacing, strict=True)]
@@ -227,7 +233,7 @@ def _spread(
 
 
 def _axis_by_axis(
-    b: Any, g: Any, x: Any, op: str, window: Any, stride: Any, low: Any, high: Any, spacing: Sequence[int]
+    b: Emitter, g: Any, x: Any, op: str, window: Any, stride: Any, low: Any, high: Any, spacing: Sequence[int]
 ) -> Any:
     """The cotangent of x for large windows: the maximum of a window is that of its rows' maxima. The last axis is
     reduced first, so that the first maximum in row-major order gets all."""
@@ -257,7 +263,7 @@ def _axis_by_axis(
     return g
 
 
-def _along_axis(b: Any, g: Any, x: Any, op: str, axis: int, taps: int, stride: int, spacing: int) -> Any:
+def _along_axis(b: Emitter, g: Any, x: Any, op: str, axis: int, taps: int, stride: int, spacing: int) -> Any:
     """The cotangent of x for windows along one axis, without padding."""
     count, rank = g.shape[axis], len(x.shape)
     table = np.arange(count, dtype=np.int64)[:, None] * stride + np.arange(taps, dtype=np.int64) * spacing

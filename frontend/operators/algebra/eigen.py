@@ -12,6 +12,7 @@ from typing import Any
 
 from ml_dtypes import finfo
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import F64, I64, dtype_of
 from gluonjit.operators.algebra.factorization import identity, lq, transposed
 from gluonjit.operators.control.looping import loop
@@ -23,7 +24,7 @@ _MOST_ROUNDS = 30
 """Far more than needed: convergence is quadratic in the end, and takes a dozen rounds."""
 
 
-def symmetric_eigen(b: Any, a: Any) -> tuple[Any, Any]:
+def symmetric_eigen(b: Emitter, a: Any) -> tuple[Any, Any]:
     """(values, vectors) of symmetric matrices (batch, n, n); only their lower triangles are read.
 
     Values (batch, n) ascend; the vectors are rows (batch, n, n), with their largest elements positive.
@@ -36,7 +37,7 @@ def symmetric_eigen(b: Any, a: Any) -> tuple[Any, Any]:
     return b.cast(values, dtype=own), b.cast(vectors, dtype=own)
 
 
-def _eigen(b: Any, a: Any, precision: float) -> tuple[Any, Any]:
+def _eigen(b: Emitter, a: Any, precision: float) -> tuple[Any, Any]:
     """Iterates until the norm outside the diagonal is below `precision` times that of the matrix."""
     batch, size = a.shape[:2]
     dtype = dtype_of(a)
@@ -50,19 +51,19 @@ def _eigen(b: Any, a: Any, precision: float) -> tuple[Any, Any]:
         a = b.pad(a, scalar(b, 0, dtype), low=(0, 0, 0), high=(0, 1, 1))
     small = b.reduce(a * a, op="sum", axes=(1, 2)) * scalar(b, precision**2, dtype)
 
-    def step(b: Any, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
+    def step(b: Emitter, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
         a, vectors = state
         rotation = _rotation(b, a)
         a = _turned(b, _turned(b, a, rotation, 1), rotation, 2)
         return [a, _turned(b, vectors, rotation, 1)], []
 
-    def play(b: Any, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
+    def play(b: Emitter, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
         (a, vectors), _ = loop(b, step, state[:2], (), (), trip=max(n - 1, 1))
         one, other = (b.iota(shape=(1, n, 1) if k == 1 else (1, 1, n), axis=k, dtype=I64) for k in (1, 2))
         rest = b.select(b.eq(one, other), scalar(b, 0, dtype), a * a)
         return [a, vectors, b.reduce(rest, op="sum", axes=(1, 2))], []
 
-    def more(b: Any, index: Any, state: Any, captured: Any) -> Any:
+    def more(b: Emitter, index: Any, state: Any, captured: Any) -> Any:
         return b.reduce(state[2] > captured[0], op="any", axes=(0,))
 
     begin = [a, identity(b, a, n), filled(b, math.inf, (batch,), dtype)]
@@ -71,7 +72,7 @@ def _eigen(b: Any, a: Any, precision: float) -> tuple[Any, Any]:
     return values + b.reshape(invalid, shape=(batch, 1)), vectors + b.reshape(invalid, shape=(batch, 1, 1))
 
 
-def _rotation(b: Any, a: Any) -> tuple[Any, Any]:
+def _rotation(b: Emitter, a: Any) -> tuple[Any, Any]:
     """Cosine and sine of the rotation of each pair of rows i and n/2 + i: (batch, n/2)."""
     batch, n, _ = a.shape
     half = n // 2
@@ -82,7 +83,7 @@ def _rotation(b: Any, a: Any) -> tuple[Any, Any]:
     return _zeroing(b, block(0, 0), block(half, half), block(0, half))
 
 
-def _zeroing(b: Any, p: Any, q: Any, across: Any) -> tuple[Any, Any]:
+def _zeroing(b: Emitter, p: Any, q: Any, across: Any) -> tuple[Any, Any]:
     """Cosine and sine of the rotations that make [[p, across], [across, q]] diagonal."""
     dtype = dtype_of(p)
     zero, one, two = (scalar(b, v, dtype) for v in (0, 1, 2))
@@ -95,7 +96,7 @@ def _zeroing(b: Any, p: Any, q: Any, across: Any) -> tuple[Any, Any]:
     return cosine, tangent * cosine
 
 
-def _turned(b: Any, x: Any, rotation: tuple[Any, Any], axis: int) -> Any:
+def _turned(b: Emitter, x: Any, rotation: tuple[Any, Any], axis: int) -> Any:
     """Rotates the pairs of rows (axis 1) or columns (axis 2), and permutes them for the next step.
 
     Position 0 stays; the others move on along the circle 1 … n/2 - 1, n - 1 … n/2.
@@ -123,7 +124,7 @@ def _turned(b: Any, x: Any, rotation: tuple[Any, Any], axis: int) -> Any:
     )
 
 
-def _sorted(b: Any, values: Any, vectors: Any, size: int) -> tuple[Any, Any]:
+def _sorted(b: Emitter, values: Any, vectors: Any, size: int) -> tuple[Any, Any]:
     """Sorts by ascending value, drops the added row, and makes the signs of vectors independent of the algorithm."""
     batch, n = values.shape
     dtype = dtype_of(values)
@@ -138,7 +139,7 @@ def _sorted(b: Any, values: Any, vectors: Any, size: int) -> tuple[Any, Any]:
     return values, b.select(_leads_negative(b, vectors), -vectors, vectors)
 
 
-def _leads_negative(b: Any, vectors: Any) -> Any:
+def _leads_negative(b: Emitter, vectors: Any) -> Any:
     """Whether the element of each row that is largest by magnitude is negative: (batch, rows, 1)."""
     batch, count, size = vectors.shape
     zero = scalar(b, 0, dtype_of(vectors))
@@ -148,7 +149,7 @@ def _leads_negative(b: Any, vectors: Any) -> Any:
     return b.reshape(lead < zero, shape=(batch, count, 1))
 
 
-def singular_values(b: Any, a: Any) -> tuple[Any, Any, Any]:
+def singular_values(b: Emitter, a: Any) -> tuple[Any, Any, Any]:
     """(u, values, v) with u diag(values) v = a, for matrices (batch, m, n) with m <= n: u (batch, m, m) is orthogonal,
     values (batch, m) descend, v (batch, m, n) has orthonormal rows, whose largest elements are positive.
 
@@ -165,7 +166,7 @@ def singular_values(b: Any, a: Any) -> tuple[Any, Any, Any]:
     x = b.pad(wide, scalar(b, 0, F64), low=(0, 0, 0), high=(0, k - m, 0)) if k > m else wide
     precision = float(finfo(own.numpy).eps)
 
-    def step(b: Any, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
+    def step(b: Emitter, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
         x, turns, worst = state
         half = k // 2
         top, bottom = (b.slice(x, start=(0, s, 0), size=(batch, half, n)) for s in (0, half))
@@ -178,11 +179,11 @@ def singular_values(b: Any, a: Any) -> tuple[Any, Any, Any]:
         worst = b.maximum(worst, b.reduce(angle, op="max", axes=(1,)))
         return [_turned(b, x, rotation, 1), _turned(b, turns, rotation, 1), worst], []
 
-    def play(b: Any, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
+    def play(b: Emitter, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
         done, _ = loop(b, step, [*state[:2], filled(b, 0, (batch,), F64)], (), (), trip=max(k - 1, 1))
         return done, []
 
-    def more(b: Any, index: Any, state: Any, captured: Any) -> Any:
+    def more(b: Emitter, index: Any, state: Any, captured: Any) -> Any:
         return b.reduce(state[2] > scalar(b, precision, F64), op="any", axes=(0,))
 
     begin = [x, identity(b, wide, k), filled(b, math.inf, (batch,), F64)]

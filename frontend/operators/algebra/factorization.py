@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import I64, dtype_of
 from gluonjit.operators.control.looping import loop
 from gluonjit.operators.support import scalar
@@ -17,38 +18,38 @@ _BLOCK = 32
 """The extent up to which a matrix is not split."""
 
 
-def product(b: Any, x: Any, y: Any, transpose_x: bool = False, transpose_y: bool = False) -> Any:
+def product(b: Emitter, x: Any, y: Any, transpose_x: bool = False, transpose_y: bool = False) -> Any:
     contract = ((1 if transpose_x else 2,), (2 if transpose_y else 1,))
     return b.dot_general(x, y, contract=contract, batch=((0,), (0,)))
 
 
-def transposed(b: Any, x: Any) -> Any:
+def transposed(b: Emitter, x: Any) -> Any:
     return b.transpose(x, perm=(0, 2, 1))
 
 
-def identity(b: Any, like: Any, n: int) -> Any:
+def identity(b: Emitter, like: Any, n: int) -> Any:
     """Identity matrices (batch, n, n), with the batch size and element type of `like`."""
     row, column = _numbers(b, n, 1), _numbers(b, n, 2)
     return b.broadcast(b.cast(b.eq(row, column), dtype=dtype_of(like)), shape=(like.shape[0], n, n))
 
 
-def _numbers(b: Any, n: int, axis: int) -> Any:
+def _numbers(b: Emitter, n: int, axis: int) -> Any:
     """0, 1, … along axis 1 or 2 of three."""
     return b.iota(shape=(1, n, 1) if axis == 1 else (1, 1, n), axis=axis, dtype=I64)
 
 
-def _part(b: Any, x: Any, top: tuple[int, int], left: tuple[int, int]) -> Any:
+def _part(b: Emitter, x: Any, top: tuple[int, int], left: tuple[int, int]) -> Any:
     """x[:, top[0]:top[1], left[0]:left[1]]"""
     size = (x.shape[0], top[1] - top[0], left[1] - left[0])
     return b.slice(x, start=(0, top[0], left[0]), size=size)
 
 
-def _line(b: Any, x: Any, k: Any, axis: int) -> Any:
+def _line(b: Emitter, x: Any, k: Any, axis: int) -> Any:
     """Row (axis 1) or column (axis 2) number `k`, keeping the axis with length 1."""
     return b.gather(x, b.reshape(k, shape=(1,)), axis=axis)
 
 
-def solve_lower(b: Any, a: Any, x: Any, unit: bool = False) -> Any:
+def solve_lower(b: Emitter, a: Any, x: Any, unit: bool = False) -> Any:
     """Solves a y = x for lower triangular `a`. Elements above its diagonal are not read; with `unit`, neither is the
     diagonal, which is taken as 1."""
     n, m = x.shape[1:]
@@ -61,7 +62,7 @@ def solve_lower(b: Any, a: Any, x: Any, unit: bool = False) -> Any:
         below = solve_lower(b, _part(b, a, (half, n), (half, n)), rest, unit)
         return b.concat(above, below, axis=1)
 
-    def body(b: Any, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
+    def body(b: Emitter, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
         (x,), (a,) = state, captured
         row = _numbers(b, n, 1)
         column, solved = _line(b, a, index, 2), _line(b, x, index, 1)
@@ -74,7 +75,7 @@ def solve_lower(b: Any, a: Any, x: Any, unit: bool = False) -> Any:
     return y
 
 
-def solve(b: Any, a: Any, x: Any, lower: bool, transpose: bool = False, unit: bool = False) -> Any:
+def solve(b: Emitter, a: Any, x: Any, lower: bool, transpose: bool = False, unit: bool = False) -> Any:
     """Solves a y = x, or aᵀ y = x, for triangular `a`."""
     if transpose:
         a, lower = transposed(b, a), not lower
@@ -85,7 +86,7 @@ def solve(b: Any, a: Any, x: Any, lower: bool, transpose: bool = False, unit: bo
     return b.reverse(y, axes=(1,))
 
 
-def cholesky(b: Any, a: Any) -> Any:
+def cholesky(b: Emitter, a: Any) -> Any:
     """Lower triangular l with l lᵀ = a. Elements above the diagonal of `a` are not read; NaN unless a is positive."""
     n = a.shape[1]
     if n == 0:
@@ -98,7 +99,7 @@ def cholesky(b: Any, a: Any) -> Any:
         none = b.broadcast(scalar(b, 0, dtype_of(a)), shape=(a.shape[0], half, n - half))
         return b.concat(b.concat(first, none, axis=2), b.concat(beside, second, axis=2), axis=1)
 
-    def body(b: Any, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
+    def body(b: Emitter, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
         (a,) = state
         row, column = _numbers(b, n, 1), _numbers(b, n, 2)
         below = _line(b, a, index, 2)
@@ -111,7 +112,7 @@ def cholesky(b: Any, a: Any) -> Any:
     return b.select(_numbers(b, n, 1) >= _numbers(b, n, 2), y, scalar(b, 0, dtype_of(a)))
 
 
-def lu(b: Any, a: Any) -> tuple[Any, Any, Any]:
+def lu(b: Emitter, a: Any) -> tuple[Any, Any, Any]:
     """LU factorization with partial pivoting, of matrices (batch, m, n) with m >= n.
 
     Returns (packed, order, sign): u is the upper triangle of `packed`, l is its strict lower triangle with a diagonal
@@ -136,7 +137,7 @@ def lu(b: Any, a: Any) -> tuple[Any, Any, Any]:
 
     dtype = dtype_of(a)
 
-    def body(b: Any, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
+    def body(b: Emitter, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
         a, order, sign = state
         row, column = _numbers(b, m, 1), _numbers(b, n, 2)
         size = b.select(row >= index, abs(_line(b, a, index, 2)), scalar(b, -1, dtype))
@@ -161,17 +162,17 @@ def lu(b: Any, a: Any) -> tuple[Any, Any, Any]:
     return packed, order, sign
 
 
-def inverse(b: Any, a: Any) -> Any:
+def inverse(b: Emitter, a: Any) -> Any:
     packed, order, _ = lu(b, a)
     return inverse_of_lu(b, packed, order)
 
 
-def inverse_of_lu(b: Any, packed: Any, order: Any) -> Any:
+def inverse_of_lu(b: Emitter, packed: Any, order: Any) -> Any:
     y = solve_lower(b, packed, rows(b, identity(b, packed, packed.shape[1]), order), unit=True)
     return solve(b, packed, y, lower=False)
 
 
-def lq(b: Any, a: Any) -> tuple[Any, Any]:
+def lq(b: Emitter, a: Any) -> tuple[Any, Any]:
     """(l, q) with l q = a, for matrices (batch, m, n) with m <= n: l lower triangular (batch, m, m), and
     q (batch, m, n) with orthonormal rows.
 
@@ -182,7 +183,7 @@ def lq(b: Any, a: Any) -> tuple[Any, Any]:
     if m == 0:
         return b.reshape(a, shape=(batch, 0, 0)), a
 
-    def clear(b: Any, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
+    def clear(b: Emitter, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
         (a,) = state
         zero, one = scalar(b, 0, dtype), scalar(b, 1, dtype)
         column = _numbers(b, n, 2)
@@ -200,7 +201,7 @@ def lq(b: Any, a: Any) -> tuple[Any, Any]:
 
     (l,), (vs, factors) = loop(b, clear, [a], (), (), trip=m)
 
-    def undo(b: Any, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
+    def undo(b: Emitter, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
         return [_reflected(b, state[0], *items)], []
 
     q = _part(b, identity(b, a, n), (0, m), (0, n))
@@ -210,7 +211,7 @@ def lq(b: Any, a: Any) -> tuple[Any, Any]:
     return b.select(_numbers(b, m, 1) >= _numbers(b, m, 2), l, scalar(b, 0, dtype)), q
 
 
-def _reflected(b: Any, x: Any, v: Any, factor: Any) -> Any:
+def _reflected(b: Emitter, x: Any, v: Any, factor: Any) -> Any:
     """x (1 - factor vᵀ v), for rows v (batch, 1, n)."""
     along = b.reduce(x * v, op="sum", axes=(2,))
     along = b.reshape(along, shape=(*along.shape, 1))

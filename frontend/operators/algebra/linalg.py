@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.primitives.host_call import ERRORS
 from gluonjit.ir.types import I32, I64, dtype_of
 from gluonjit.operators.algebra import factorization, linalg_gradients
@@ -24,23 +25,23 @@ from gluonjit.operators.support import check_table, require_numeric, scalar, sha
 _LOWER = boolean(True, doc="whether the lower triangle is read, or else the upper one")
 
 
-def batched(b: Any, x: Any) -> Any:
+def batched(b: Emitter, x: Any) -> Any:
     """(batch, m, n)"""
     return b.reshape(x, shape=(math.prod(x.shape[:-2]), *x.shape[-2:]))
 
 
-def like(b: Any, y: Any, x: Any, last: int = 2) -> Any:
+def like(b: Emitter, y: Any, x: Any, last: int = 2) -> Any:
     """Reshapes `y` to the batch axes of `x` followed by the `last` axes of `y`; to (1,) if there are no axes at all."""
     return b.reshape(y, shape=(*x.shape[:-2], *y.shape[len(y.shape) - last :]) or (1,))
 
 
-def require(b: Any, holds: Any, error: str) -> None:
+def require(b: Emitter, holds: Any, error: str) -> None:
     """The error of this name in `ERRORS` unless all of these bools are true."""
     wrong = b.cast(~b.reduce(holds, op="all", axes=tuple(range(len(holds.shape)))), dtype=I64)
     b.check_index(b.reshape(wrong, shape=(1, 1)), sizes=(1,), negative=False, error=error)
 
 
-def require_pivots(b: Any, packed: Any, error: str) -> None:
+def require_pivots(b: Emitter, packed: Any, error: str) -> None:
     """The error if a pivot of the `lu` is 0."""
     pivots = diagonal(b, packed, 0)
     require(b, b.ne(pivots, scalar(b, 0, dtype_of(pivots))), error)
@@ -64,7 +65,7 @@ ERRORS["potri"] = _error(
 @operator(
     "_linalg_potrf", aliases=("linalg_potrf",), inputs=("A",), attrs={"lower": _LOWER}, gradient=linalg_gradients.potrf
 )
-def potrf(b: Any, A: Any, *, lower: bool) -> Any:
+def potrf(b: Emitter, A: Any, *, lower: bool) -> Any:
     """The Cholesky factor of positive definite matrices: lower triangular L with L Lᵀ = A, or upper U with Uᵀ U = A
 
     Shapes: A (…, n, n) -> the same
@@ -94,7 +95,7 @@ def potrf(b: Any, A: Any, *, lower: bool) -> Any:
 @operator(
     "_linalg_potri", aliases=("linalg_potri",), inputs=("A",), attrs={"lower": _LOWER}, gradient=linalg_gradients.potri
 )
-def potri(b: Any, A: Any, *, lower: bool) -> Any:
+def potri(b: Emitter, A: Any, *, lower: bool) -> Any:
     """The inverse of the matrix whose Cholesky factor is given
 
     Shapes: A (…, n, n) -> the same
@@ -124,7 +125,7 @@ def potri(b: Any, A: Any, *, lower: bool) -> Any:
     },
     gradient=linalg_gradients.trsm,
 )
-def trsm(b: Any, A: Any, B: Any, *, transpose: bool, rightside: bool, lower: bool, alpha: float) -> Any:
+def trsm(b: Emitter, A: Any, B: Any, *, transpose: bool, rightside: bool, lower: bool, alpha: float) -> Any:
     """Solves A X = alpha * B, or X A = alpha * B, for X, where A is triangular; its other triangle is not read
 
     Shapes: A (…, n, n), B (…, n, m), or with `rightside` (…, m, n) -> B's shape
@@ -156,7 +157,7 @@ def trsm(b: Any, A: Any, B: Any, *, transpose: bool, rightside: bool, lower: boo
     visible=lambda attrs: 1,
     gradient=linalg_gradients.det,
 )
-def det(b: Any, A: Any) -> Any:
+def det(b: Emitter, A: Any) -> Any:
     """The determinants of square matrices
 
     Shapes: A (…, n, n) -> (…), or (1,) for one matrix
@@ -177,7 +178,7 @@ def det(b: Any, A: Any) -> Any:
     visible=lambda attrs: 2,
     gradient=linalg_gradients.slogdet,
 )
-def slogdet(b: Any, A: Any) -> Any:
+def slogdet(b: Emitter, A: Any) -> Any:
     """The signs of determinants, and the logarithms of their absolute values
 
     Shapes: A (…, n, n) -> (…) twice, or (1,) for one matrix
@@ -196,7 +197,7 @@ def slogdet(b: Any, A: Any) -> Any:
 @operator(
     "_linalg_inverse", aliases=("linalg_inverse",), inputs=("A",), same_shape=True, gradient=linalg_gradients.inverse
 )
-def inverse(b: Any, A: Any) -> Any:
+def inverse(b: Emitter, A: Any) -> Any:
     """The inverses of square matrices
 
     Shapes: A (…, n, n) -> the same
@@ -223,7 +224,7 @@ def inverse(b: Any, A: Any) -> Any:
     outputs=lambda attrs: ("output0", "output1"),
     gradient=linalg_gradients.gelqf,
 )
-def gelqf(b: Any, A: Any) -> Any:
+def gelqf(b: Emitter, A: Any) -> Any:
     """The LQ factorization A = L Q of matrices with at most as many rows as columns: orthonormal rows Q, lower L
 
     Shapes: A (…, n, m) with n <= m -> Q (…, n, m) and L (…, n, n)
@@ -248,7 +249,7 @@ def gelqf(b: Any, A: Any) -> Any:
     outputs=lambda attrs: ("output0", "output1"),
     gradient=linalg_gradients.syevd,
 )
-def syevd(b: Any, A: Any) -> Any:
+def syevd(b: Emitter, A: Any) -> Any:
     """Eigenvectors (the rows of U) and ascending eigenvalues L of symmetric matrices: Uᵀ diag(L) U = A
 
     Shapes: A (…, n, n) -> U (…, n, n) and L (…, n)
@@ -286,7 +287,7 @@ _TRIANGLE = {
 
 
 @operator("_linalg_extracttrian", aliases=("linalg_extracttrian",), inputs=("A",), attrs=_TRIANGLE)
-def extracttrian(b: Any, A: Any, *, offset: int, lower: bool) -> Any:
+def extracttrian(b: Emitter, A: Any, *, offset: int, lower: bool) -> Any:
     """Packs a triangle of square matrices into the last axis: a lower one row by row, an upper one column by column
 
     Shapes: A (…, n, n) -> (…, k * (k + 1) / 2), where k = n - |offset|
@@ -304,7 +305,7 @@ def extracttrian(b: Any, A: Any, *, offset: int, lower: bool) -> Any:
 
 
 @operator("_linalg_maketrian", aliases=("linalg_maketrian",), inputs=("A",), attrs=_TRIANGLE)
-def maketrian(b: Any, A: Any, *, offset: int, lower: bool) -> Any:
+def maketrian(b: Emitter, A: Any, *, offset: int, lower: bool) -> Any:
     """Unpacks triangles, in the order of `extracttrian`, to square matrices with zeros elsewhere
 
     Shapes: A (…, k * (k + 1) / 2) -> (…, n, n), where n = k + |offset|

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import F64, I64, dtype_of
 from gluonjit.operators.algebra import factorization
 from gluonjit.operators.algebra.factorization import identity, product, rows, solve, solve_lower, transposed
@@ -18,16 +19,16 @@ from gluonjit.operators.support import scalar
 Gradients = tuple[Any, ...]
 
 
-def _batched(b: Any, x: Any) -> Any:
+def _batched(b: Emitter, x: Any) -> Any:
     return b.reshape(x, shape=(math.prod(x.shape[:-2]), *x.shape[-2:]))
 
 
-def _order(b: Any, n: int) -> tuple[Any, Any]:
+def _order(b: Emitter, n: int) -> tuple[Any, Any]:
     """Row and column numbers of (batch, n, n)."""
     return b.iota(shape=(1, n, 1), axis=1, dtype=I64), b.iota(shape=(1, 1, n), axis=2, dtype=I64)
 
 
-def _below(b: Any, x: Any, diagonal: float) -> Any:
+def _below(b: Emitter, x: Any, diagonal: float) -> Any:
     """The lower triangle of `x` with its diagonal multiplied by a number, zeros above."""
     row, column = _order(b, x.shape[1])
     dtype = dtype_of(x)
@@ -35,11 +36,11 @@ def _below(b: Any, x: Any, diagonal: float) -> Any:
     return b.select(row > column, x, b.select(b.eq(row, column), on, scalar(b, 0, dtype)))
 
 
-def _symmetric(b: Any, x: Any) -> Any:
+def _symmetric(b: Emitter, x: Any) -> Any:
     return (x + transposed(b, x)) * 0.5
 
 
-def potrf(b: Any, g: Any, y: Any, x: Any, *, lower: bool) -> Gradients:
+def potrf(b: Emitter, g: Any, y: Any, x: Any, *, lower: bool) -> Gradients:
     factor, g = _batched(b, y[0]), _batched(b, g[0])
     if not lower:
         factor, g = transposed(b, factor), transposed(b, g)
@@ -49,7 +50,7 @@ def potrf(b: Any, g: Any, y: Any, x: Any, *, lower: bool) -> Gradients:
     return (b.reshape(_symmetric(b, whole), shape=tuple(x[0].shape)),)
 
 
-def potri(b: Any, g: Any, y: Any, x: Any, *, lower: bool) -> Gradients:
+def potri(b: Emitter, g: Any, y: Any, x: Any, *, lower: bool) -> Gradients:
     factor, g, inverse = _batched(b, x[0]), _batched(b, g[0]), _batched(b, y[0])
     if not lower:
         factor = transposed(b, factor)
@@ -59,7 +60,9 @@ def potri(b: Any, g: Any, y: Any, x: Any, *, lower: bool) -> Gradients:
     return (b.reshape(d if lower else transposed(b, d), shape=tuple(x[0].shape)),)
 
 
-def trsm(b: Any, g: Any, y: Any, x: Any, *, transpose: bool, rightside: bool, lower: bool, alpha: float) -> Gradients:
+def trsm(
+    b: Emitter, g: Any, y: Any, x: Any, *, transpose: bool, rightside: bool, lower: bool, alpha: float
+) -> Gradients:
     a, g, y = _batched(b, x[0]), _batched(b, g[0]), _batched(b, y[0])
     if rightside:  # of the transposed system
         g, y, transpose = transposed(b, g), transposed(b, y), not transpose
@@ -72,13 +75,13 @@ def trsm(b: Any, g: Any, y: Any, x: Any, *, transpose: bool, rightside: bool, lo
     return b.reshape(d, shape=tuple(x[0].shape)), b.reshape(by_right, shape=tuple(x[1].shape))
 
 
-def inverse(b: Any, g: Any, y: Any, x: Any) -> Gradients:
+def inverse(b: Emitter, g: Any, y: Any, x: Any) -> Gradients:
     y, g = _batched(b, y[0]), _batched(b, g[0])
     d = product(b, product(b, y, g, transpose_x=True), y, transpose_y=True)
     return (b.reshape(-d, shape=tuple(x[0].shape)),)
 
 
-def _by_inverse(b: Any, a: Any, factor: Any, regular: Any) -> Any:
+def _by_inverse(b: Emitter, a: Any, factor: Any, regular: Any) -> Any:
     """factor · (A⁻¹)ᵀ, 0 where A is singular, as in MXNet. `factor` and `regular` have one element for each matrix."""
     shape = tuple(a.shape)
     a = _batched(b, a)
@@ -89,16 +92,16 @@ def _by_inverse(b: Any, a: Any, factor: Any, regular: Any) -> Any:
     return b.reshape(b.select(regular, d, scalar(b, 0, dtype_of(a))), shape=shape)
 
 
-def det(b: Any, g: Any, y: Any, x: Any) -> Gradients:
+def det(b: Emitter, g: Any, y: Any, x: Any) -> Gradients:
     regular = b.ne(y[0], scalar(b, 0, dtype_of(y[0])))
     return (_by_inverse(b, x[0], g[0] * y[0], regular),)
 
 
-def slogdet(b: Any, g: Any, y: Any, x: Any) -> Gradients:
+def slogdet(b: Emitter, g: Any, y: Any, x: Any) -> Gradients:
     return (_by_inverse(b, x[0], g[1], b.ne(y[0], scalar(b, 0, dtype_of(y[0])))),)
 
 
-def gelqf(b: Any, g: Any, y: Any, x: Any) -> Gradients:
+def gelqf(b: Emitter, g: Any, y: Any, x: Any) -> Gradients:
     (q, factor), (by_q, by_factor) = ([_batched(b, v) for v in pair] for pair in (y, g))
     inner = product(b, factor, by_factor, transpose_x=True) - product(b, by_q, q, transpose_y=True)
     symmetric = _below(b, inner, 1) + transposed(b, _below(b, inner, 0))
@@ -106,7 +109,7 @@ def gelqf(b: Any, g: Any, y: Any, x: Any) -> Gradients:
     return (b.reshape(d, shape=tuple(x[0].shape)),)
 
 
-def syevd(b: Any, g: Any, y: Any, x: Any) -> Gradients:
+def syevd(b: Emitter, g: Any, y: Any, x: Any) -> Gradients:
     """Eigenvectors of equal eigenvalues, which are not determined, get no cotangent from each other."""
     vectors, by_vectors = _batched(b, y[0]), _batched(b, g[0])
     batch, n, _ = vectors.shape
@@ -122,7 +125,7 @@ def syevd(b: Any, g: Any, y: Any, x: Any) -> Gradients:
     return (b.reshape(d, shape=tuple(x[0].shape)),)
 
 
-def solve_system(b: Any, g: Any, y: Any, x: Any) -> Gradients:
+def solve_system(b: Emitter, g: Any, y: Any, x: Any) -> Gradients:
     own = dtype_of(y[0])
     a = _batched(b, b.cast(x[0], dtype=own))
     columns = (*a.shape[:2], math.prod(x[1].shape) // max(math.prod(a.shape[:2]), 1))
@@ -135,7 +138,7 @@ def solve_system(b: Any, g: Any, y: Any, x: Any) -> Gradients:
     return tuple(b.cast(b.reshape(v, shape=tuple(of.shape)), dtype=dtype_of(of)) for v, of in found)
 
 
-def svd(b: Any, g: Any, y: Any, x: Any) -> Gradients:
+def svd(b: Emitter, g: Any, y: Any, x: Any) -> Gradients:
     """As in MXNet, differences of singular values and the values themselves count as `least` at least."""
     (u, v), (by_u, by_v) = ([_batched(b, part[k]) for k in (0, 2)] for part in (y, g))
     batch, m, n = v.shape

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import F32, F64, I64, dtype_of
 from gluonjit.operators.attributes import boolean, counted, enum, integer, number, optional
 from gluonjit.operators.movement.creation import diagonal, from_diagonal
@@ -24,7 +25,7 @@ _PRODUCT = {
 
 
 @operator("dot", inputs=("lhs", "rhs"), attrs=_PRODUCT)
-def dot(b: Any, lhs: Any, rhs: Any, *, transpose_a: bool, transpose_b: bool, forward_stype: str | None) -> Any:
+def dot(b: Emitter, lhs: Any, rhs: Any, *, transpose_a: bool, transpose_b: bool, forward_stype: str | None) -> Any:
     """The sum of products over the last axis of lhs and the first axis of rhs
 
     Shapes: lhs (*a, k), rhs (k, *b) -> (*a, *b), or (1,) for two vectors
@@ -52,7 +53,7 @@ def dot(b: Any, lhs: Any, rhs: Any, *, transpose_a: bool, transpose_b: bool, for
     return b.reshape(y, shape=(1,)) if m == n == 1 else y
 
 
-def _matmul(b: Any, x: Any, y: Any, transpose_x: bool, transpose_y: bool) -> Any:
+def _matmul(b: Emitter, x: Any, y: Any, transpose_x: bool, transpose_y: bool) -> Any:
     """Product of the matrices in the last two axes; the axes before them are batch axes."""
     rank = len(x.shape)
     batch = tuple(range(rank - 2))
@@ -61,7 +62,9 @@ def _matmul(b: Any, x: Any, y: Any, transpose_x: bool, transpose_y: bool) -> Any
 
 
 @operator("batch_dot", inputs=("lhs", "rhs"), attrs=_PRODUCT)
-def batch_dot(b: Any, lhs: Any, rhs: Any, *, transpose_a: bool, transpose_b: bool, forward_stype: str | None) -> Any:
+def batch_dot(
+    b: Emitter, lhs: Any, rhs: Any, *, transpose_a: bool, transpose_b: bool, forward_stype: str | None
+) -> Any:
     """Products of the matrices in the last two axes; the batch axes before them must be equal
 
     Shapes: lhs (*batch, n, k), rhs (*batch, k, m) -> (*batch, n, m)
@@ -88,7 +91,7 @@ def batch_dot(b: Any, lhs: Any, rhs: Any, *, transpose_a: bool, transpose_b: boo
 
 
 @operator("khatri_rao", inputs=("args",), variadic=True, attrs={"num_args": counted(doc="how many matrices there are")})
-def khatri_rao(b: Any, *args: Any, num_args: int) -> Any:
+def khatri_rao(b: Emitter, *args: Any, num_args: int) -> Any:
     """The column-wise Kronecker product of matrices with the same number of columns
 
     Shapes: matrices (n, k), (m, k), … -> (n * m * …, k)
@@ -132,7 +135,7 @@ def matrices(operator: str, *inputs: Any, square: bool = False) -> int:
     return rank
 
 
-def scaled(b: Any, x: Any, factor: float) -> Any:
+def scaled(b: Emitter, x: Any, factor: float) -> Any:
     return x if factor == 1 else x * scalar(b, factor, dtype_of(x))
 
 
@@ -143,7 +146,7 @@ def _moved(rank: int, source: int, target: int) -> tuple[int, ...]:
     return tuple(rest)
 
 
-def _gemm(b: Any, name: str, inputs: Sequence[Any], transpose_a: bool, transpose_b: bool, axis: int) -> Any:
+def _gemm(b: Emitter, name: str, inputs: Sequence[Any], transpose_a: bool, transpose_b: bool, axis: int) -> Any:
     """The product of the first two inputs, whose rows lie along `axis` and columns along the last one."""
     rank = matrices(name, *inputs)
     row = axis_in(axis, rank)
@@ -181,7 +184,7 @@ _GEMM = {
     inputs=("A", "B"),
     attrs={**_GEMM, "axis": integer(-2, doc="of the rows; the columns are the last axis")},
 )
-def gemm2(b: Any, A: Any, B: Any, *, transpose_a: bool, transpose_b: bool, alpha: float, axis: int) -> Any:
+def gemm2(b: Emitter, A: Any, B: Any, *, transpose_a: bool, transpose_b: bool, alpha: float, axis: int) -> Any:
     """alpha * A B
 
     Shapes: A (…, n, k), B (…, k, m) -> (…, n, m)
@@ -206,7 +209,7 @@ def gemm2(b: Any, A: Any, B: Any, *, transpose_a: bool, transpose_b: bool, alpha
     },
 )
 def gemm(
-    b: Any, A: Any, B: Any, C: Any, *, transpose_a: bool, transpose_b: bool, alpha: float, beta: float, axis: int
+    b: Emitter, A: Any, B: Any, C: Any, *, transpose_a: bool, transpose_b: bool, alpha: float, beta: float, axis: int
 ) -> Any:
     """alpha * A B + beta * C
 
@@ -233,7 +236,7 @@ def gemm(
         "alpha": number(1.0, doc="what the product is multiplied by"),
     },
 )
-def syrk(b: Any, A: Any, *, transpose: bool, alpha: float) -> Any:
+def syrk(b: Emitter, A: Any, *, transpose: bool, alpha: float) -> Any:
     """alpha * A Aᵀ, or alpha * Aᵀ A
 
     Shapes: A (…, n, k) -> (…, n, n), or with `transpose` (…, k, k)
@@ -246,7 +249,7 @@ def syrk(b: Any, A: Any, *, transpose: bool, alpha: float) -> Any:
     return scaled(b, _matmul(b, A, A, transpose, not transpose), alpha)
 
 
-def triangle(b: Any, A: Any, lower: bool) -> Any:
+def triangle(b: Emitter, A: Any, lower: bool) -> Any:
     """`A` with zeros above its diagonal if `lower`, else below it."""
     side = A.shape[-1]
     row = b.iota(shape=(side, 1), axis=0, dtype=I64)
@@ -266,7 +269,7 @@ def triangle(b: Any, A: Any, lower: bool) -> Any:
         "alpha": number(1.0, doc="what the product is multiplied by"),
     },
 )
-def trmm(b: Any, A: Any, B: Any, *, transpose: bool, rightside: bool, lower: bool, alpha: float) -> Any:
+def trmm(b: Emitter, A: Any, B: Any, *, transpose: bool, rightside: bool, lower: bool, alpha: float) -> Any:
     """alpha * A B or alpha * B A, where A is triangular; its other triangle is not read
 
     Shapes: A (…, n, n), B (…, n, m), or with `rightside` (…, m, n) -> B's shape
@@ -284,7 +287,7 @@ def trmm(b: Any, A: Any, B: Any, *, transpose: bool, rightside: bool, lower: boo
 
 
 @operator("_linalg_sumlogdiag", aliases=("linalg_sumlogdiag",), inputs=("A",))
-def sumlogdiag(b: Any, A: Any) -> Any:
+def sumlogdiag(b: Emitter, A: Any) -> Any:
     """The sum of the logarithms of the diagonal
 
     Shapes: A (…, n, n) -> (…), or (1,) for one matrix
@@ -305,7 +308,7 @@ def sumlogdiag(b: Any, A: Any) -> Any:
     inputs=("A",),
     attrs={"offset": integer(0, doc="which diagonal; positive ones are above the main one")},
 )
-def extractdiag(b: Any, A: Any, *, offset: int) -> Any:
+def extractdiag(b: Emitter, A: Any, *, offset: int) -> Any:
     """A diagonal of square matrices
 
     Shapes: A (…, n, n) -> (…, n - |offset|)
@@ -325,7 +328,7 @@ def extractdiag(b: Any, A: Any, *, offset: int) -> Any:
     inputs=("A",),
     attrs={"offset": integer(0, doc="which diagonal; positive ones are above the main one")},
 )
-def makediag(b: Any, A: Any, *, offset: int) -> Any:
+def makediag(b: Emitter, A: Any, *, offset: int) -> Any:
     """Square matrices with the given diagonal, and zeros elsewhere
 
     Shapes: A (…, n) -> (…, m, m), where m = n + |offset|

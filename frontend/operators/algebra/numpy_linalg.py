@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import F64, DType, dtype_of
 from gluonjit.operators import gradients
 from gluonjit.operators.algebra import factorization, linalg_gradients
@@ -28,7 +29,7 @@ def _common(*inputs: Any) -> DType:
 
 
 @operator("_npi_solve", inputs=("A", "B"), gradient=linalg_gradients.solve_system)
-def solve(b: Any, A: Any, B: Any) -> Any:
+def solve(b: Emitter, A: Any, B: Any) -> Any:
     """The X with A X = B, for square matrices A; B has the rank of A, or one less for vectors
 
     Shapes: A (…, n, n), B (…, n, m) or (…, n) -> B's shape
@@ -53,7 +54,7 @@ def solve(b: Any, A: Any, B: Any) -> Any:
 
 
 @operator("_npi_tensorinv", inputs=("A",), attrs={"ind": integer(2, low=1, doc="how many axes the inverse ends with")})
-def tensorinv(b: Any, A: Any, *, ind: int) -> Any:
+def tensorinv(b: Emitter, A: Any, *, ind: int) -> Any:
     """The inverse for `tensordot` over `ind` axes: the first `ind` axes have as many elements as the others
 
     Shapes: A (s…, t…) -> (t…, s…)
@@ -76,7 +77,7 @@ def tensorinv(b: Any, A: Any, *, ind: int) -> Any:
     inputs=("A", "B"),
     attrs={"a_axes": shape((), doc="the axes of A that are moved to its end before")},
 )
-def tensorsolve(b: Any, A: Any, B: Any, *, a_axes: Shape) -> Any:
+def tensorsolve(b: Emitter, A: Any, B: Any, *, a_axes: Shape) -> Any:
     """The X with `tensordot(A, X, X.ndim)` = B
 
     Shapes: A (b…, x…), B (b…) -> (x…)
@@ -100,7 +101,7 @@ def tensorsolve(b: Any, A: Any, B: Any, *, a_axes: Shape) -> Any:
 @operator(
     "_npi_svd", inputs=("A",), outputs=lambda attrs: ("output0", "output1", "output2"), gradient=linalg_gradients.svd
 )
-def svd(b: Any, A: Any) -> Any:
+def svd(b: Emitter, A: Any) -> Any:
     """Singular values L of matrices with at most as many rows as columns, in descending order: U diag(L) V = A
 
     Shapes: A (…, m, n) with m <= n -> U (…, m, m), L (…, m), V (…, m, n)
@@ -131,7 +132,7 @@ def svd(b: Any, A: Any) -> Any:
     visible=lambda attrs: 1,
     gradient=linalg_gradients.det,
 )
-def np_det(b: Any, A: Any) -> Any:
+def np_det(b: Emitter, A: Any) -> Any:
     """The determinants of square matrices
 
     Shapes: A (…, n, n) -> (…)
@@ -149,7 +150,7 @@ def np_det(b: Any, A: Any) -> Any:
     visible=lambda attrs: 2,
     gradient=linalg_gradients.slogdet,
 )
-def np_slogdet(b: Any, A: Any) -> Any:
+def np_slogdet(b: Emitter, A: Any) -> Any:
     """The signs of determinants, and the logarithms of their absolute values
 
     Shapes: A (…, n, n) -> (…) twice
@@ -165,7 +166,7 @@ def np_slogdet(b: Any, A: Any) -> Any:
 _UPLO = {"UPLO": enum(("L", "U"), "L", doc="which triangle is read")}
 
 
-def _eigen(b: Any, name: str, A: Any, UPLO: str) -> tuple[Any, Any]:
+def _eigen(b: Emitter, name: str, A: Any, UPLO: str) -> tuple[Any, Any]:
     A = b.cast(A, dtype=_common(A))
     matrices(name, A, square=True)
     a = batched(b, A)
@@ -179,7 +180,7 @@ def _eigen(b: Any, name: str, A: Any, UPLO: str) -> tuple[Any, Any]:
     outputs=lambda attrs: ("output0", "output1"),
     gradient=gradients.zero,
 )
-def eigh(b: Any, A: Any, *, UPLO: str) -> Any:
+def eigh(b: Emitter, A: Any, *, UPLO: str) -> Any:
     """Eigenvalues of symmetric matrices in ascending order, and eigenvectors, which are columns
 
     Shapes: A (…, n, n) -> (…, n) and (…, n, n)
@@ -196,7 +197,7 @@ def eigh(b: Any, A: Any, *, UPLO: str) -> Any:
 
 
 @operator("_npi_eigvalsh", inputs=("A",), attrs=_UPLO, gradient=gradients.zero)
-def eigvalsh(b: Any, A: Any, *, UPLO: str) -> Any:
+def eigvalsh(b: Emitter, A: Any, *, UPLO: str) -> Any:
     """Eigenvalues of symmetric matrices, in ascending order
 
     Shapes: A (…, n, n) -> (…, n)
@@ -214,7 +215,7 @@ def eigvalsh(b: Any, A: Any, *, UPLO: str) -> Any:
 _HERMITIAN = {"hermitian": boolean(False, doc="must be False")}
 
 
-def _pseudo_inverse(b: Any, A: Any, rcond: Any) -> Any:
+def _pseudo_inverse(b: Emitter, A: Any, rcond: Any) -> Any:
     """`rcond`: float64, one number or one for each matrix."""
     matrices("pinv", A)
     a = b.cast(batched(b, A), dtype=F64)
@@ -232,7 +233,7 @@ def _pseudo_inverse(b: Any, A: Any, rcond: Any) -> Any:
 
 
 @operator("_npi_pinv", inputs=("A", "rcond"), attrs=_HERMITIAN, gradient=gradients.zero)
-def pinv(b: Any, A: Any, rcond: Any, *, hermitian: bool) -> Any:
+def pinv(b: Emitter, A: Any, rcond: Any, *, hermitian: bool) -> Any:
     """The pseudo-inverses of matrices, without singular values up to `rcond` times the largest one
 
     Shapes: A (…, m, n), rcond (…) or a shape that broadcasts to it -> (…, n, m)
@@ -257,7 +258,7 @@ def pinv(b: Any, A: Any, rcond: Any, *, hermitian: bool) -> Any:
     attrs={"rcond": number(1e-15, doc="relative to the largest singular value: which ones are left out"), **_HERMITIAN},
     gradient=gradients.zero,
 )
-def pinv_scalar_rcond(b: Any, A: Any, *, rcond: float, hermitian: bool) -> Any:
+def pinv_scalar_rcond(b: Emitter, A: Any, *, rcond: float, hermitian: bool) -> Any:
     """The pseudo-inverses of matrices, without singular values up to `rcond` times the largest one
 
     Shapes: A (…, m, n) -> (…, n, m)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.operators.attributes import counted, integer, shape, string
 from gluonjit.operators.registry import OperatorError, Shape, operator
 from gluonjit.operators.support import axis_in, require_float, require_same_dtype, shape_text
@@ -16,7 +17,7 @@ def _check(a: Any, b: Any) -> None:
     require_float(a)
 
 
-def _tensordot(builder: Any, a: Any, b: Any, over_a: Sequence[int], over_b: Sequence[int]) -> Any:
+def _tensordot(builder: Emitter, a: Any, b: Any, over_a: Sequence[int], over_b: Sequence[int]) -> Any:
     _check(a, b)
     if [a.shape[k] for k in over_a] != [b.shape[k] for k in over_b]:
         raise OperatorError(f"shapes {shape_text(a.shape)} and {shape_text(b.shape)} not aligned")
@@ -24,7 +25,7 @@ def _tensordot(builder: Any, a: Any, b: Any, over_a: Sequence[int], over_b: Sequ
 
 
 @operator("_np_dot", inputs=("a", "b"))
-def dot(builder: Any, a: Any, b: Any) -> Any:
+def dot(builder: Emitter, a: Any, b: Any) -> Any:
     """The sum of products over the last axis of a and the second to last of b; the product if one has rank 0
 
     Shapes: a (*s, k), b (*t, k, m) -> (*s, *t, m); b (k,) gives (*s), and a number the other's shape
@@ -42,7 +43,7 @@ def dot(builder: Any, a: Any, b: Any) -> Any:
 
 
 @operator("_npi_matmul", inputs=("a", "b"), outputs=lambda attrs: ("out",))
-def matmul(builder: Any, a: Any, b: Any) -> Any:
+def matmul(builder: Emitter, a: Any, b: Any) -> Any:
     """Products of the matrices in the last two axes; other axes broadcast, and a vector is a row (a) or a column (b)
 
     Shapes: a (…, n, k), b (…, k, m) -> (…, n, m)
@@ -81,7 +82,7 @@ def _broadcast(a: Shape, b: Shape) -> Shape:
     inputs=("a", "b"),
     attrs={"a_axes_summed": shape(doc="axes of a"), "b_axes_summed": shape(doc="axes of b, in the same order")},
 )
-def tensordot(builder: Any, a: Any, b: Any, *, a_axes_summed: Shape, b_axes_summed: Shape) -> Any:
+def tensordot(builder: Emitter, a: Any, b: Any, *, a_axes_summed: Shape, b_axes_summed: Shape) -> Any:
     """The sum of products over the given axes of both tensors
 
     Shapes: a (any), b (any) -> a's other axes, then b's
@@ -94,7 +95,7 @@ def tensordot(builder: Any, a: Any, b: Any, *, a_axes_summed: Shape, b_axes_summ
 
 
 @operator("_npi_tensordot_int_axes", inputs=("a", "b"), attrs={"axes": integer(doc="how many axes are summed")})
-def tensordot_int_axes(builder: Any, a: Any, b: Any, *, axes: int) -> Any:
+def tensordot_int_axes(builder: Emitter, a: Any, b: Any, *, axes: int) -> Any:
     """The sum of products over the last `axes` axes of a and the first `axes` axes of b
 
     Shapes: a (*s, *k), b (*k, *t) -> (*s, *t)
@@ -141,7 +142,7 @@ def _letters(subscripts: str, shapes: Sequence[Shape]) -> tuple[list[str], str]:
     return named, out
 
 
-def _diagonal(b: Any, x: Any, term: str) -> Term:
+def _diagonal(b: Emitter, x: Any, term: str) -> Term:
     """Merges axes with the same letter into one, their diagonal."""
     for c in dict.fromkeys(term):
         while term.count(c) > 1:
@@ -158,7 +159,7 @@ def _diagonal(b: Any, x: Any, term: str) -> Term:
     return x, term
 
 
-def _product(b: Any, left: Term, right: Term, keep: set[str]) -> Term:
+def _product(b: Emitter, left: Term, right: Term, keep: set[str]) -> Term:
     """The sum of products over the letters that both terms have and that are not in `keep`."""
     (x, p), (y, q) = left, right
     lengths: dict[str, int] = {}
@@ -178,7 +179,7 @@ def _product(b: Any, left: Term, right: Term, keep: set[str]) -> Term:
     return b.dot_general(x, y, contract=pairs[0], batch=pairs[1]), "".join(out)
 
 
-def _summed(b: Any, x: Any, term: str, keep: set[str]) -> Term:
+def _summed(b: Emitter, x: Any, term: str, keep: set[str]) -> Term:
     """Sums over the axes whose letters are not in `keep`."""
     gone = tuple(k for k, c in enumerate(term) if c not in keep)
     return (b.reduce(x, op="sum", axes=gone) if gone else x), "".join(c for c in term if c in keep)
@@ -193,7 +194,7 @@ def _summed(b: Any, x: Any, term: str, keep: set[str]) -> Term:
         "optimize": integer(0, doc="has no effect"),
     },
 )
-def einsum(b: Any, *data: Any, num_args: int, subscripts: str, optimize: int) -> Any:
+def einsum(b: Emitter, *data: Any, num_args: int, subscripts: str, optimize: int) -> Any:
     """Sums of products by Einstein's convention: `ij,jk->ik` is a matrix product
 
     Shapes: arrays with an axis for each letter -> an axis for each letter behind the arrow

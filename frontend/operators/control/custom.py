@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.ir.graph import Builder, Loc
+from gluonjit.ir.graph import Builder, Emitter, Loc
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.types import I64, TensorType, dtype, dtype_of
 from gluonjit.language.source import quote
@@ -141,7 +141,7 @@ def _updates(attrs: Mapping[str, Any]) -> dict[int, int]:
     updates=_updates,
     host="it is written in Python",
 )
-def custom(b: Any, *inputs: Any, op_type: str, arguments: tuple[tuple[str, str], ...]) -> Any:
+def custom(b: Emitter, *inputs: Any, op_type: str, arguments: tuple[tuple[str, str], ...]) -> Any:
     """The results of the custom operator that was registered as `op_type` with mx.operator.register
 
     Shapes: as the class's `infer_shape` says
@@ -163,7 +163,7 @@ def custom(b: Any, *inputs: Any, op_type: str, arguments: tuple[tuple[str, str],
 
 
 def _call(
-    b: Any, inputs: Sequence[Any], op_type: str, arguments: tuple[tuple[str, str], ...], kept: bool = False
+    b: Emitter, inputs: Sequence[Any], op_type: str, arguments: tuple[tuple[str, str], ...], kept: bool = False
 ) -> Any:
     """Emits the call of an operator's `forward`, a tuple of results."""
     prop = properties({"op_type": op_type, "arguments": arguments})

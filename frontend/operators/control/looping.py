@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.ir.graph import Builder, Graph
+from gluonjit.ir.graph import Builder, Emitter, Graph
 from gluonjit.ir.primitives.control_flow import INDEX
 from gluonjit.ir.types import TensorType, type_of
 
@@ -22,7 +22,7 @@ Condition = Callable[[Any, Any, Values, Values], Any]
 
 
 def loop(
-    b: Any,
+    b: Emitter,
     body: Body,
     state: Values = (),
     scanned: Values = (),

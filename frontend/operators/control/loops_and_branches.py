@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gluonjit.ir.annotations import STREAM, TRAINING
-from gluonjit.ir.graph import Builder, Graph, Loc, Value
+from gluonjit.ir.graph import Builder, Emitter, Graph, Loc, Value
 from gluonjit.ir.opdef import RNG_KEY
 from gluonjit.ir.primitives.control_flow import INDEX
 from gluonjit.ir.types import BOOL, I64, TensorType
@@ -48,7 +48,7 @@ class ControlFlow(Operator):
     def infer(self, types: Sequence[TensorType], attrs: Attrs, regions: Sequence[Graph] = ()) -> tuple[TensorType, ...]:
         return tuple(self.result_types(attrs, types))
 
-    def expand_into(self, b: Any, operands: Sequence[Any], attrs: Attrs) -> tuple[Any, ...]:
+    def expand_into(self, b: Emitter, operands: Sequence[Any], attrs: Attrs) -> tuple[Any, ...]:
         raise OperatorError(f"{self.name} is not expanded: a graph of level 'traced' holds its loop or branch")
 
 
@@ -58,7 +58,7 @@ def _outputs(attrs: Attrs) -> tuple[str, ...]:
 
 
 def _declare(name: str, doc: str, shapes: str, shown: str, **kwargs: Any) -> None:
-    def expand(b: Any, *operands: Any, **attrs: Any) -> Any:
+    def expand(b: Emitter, *operands: Any, **attrs: Any) -> Any:
         raise OperatorError(f"{name} holds graphs: call mx.nd.contrib.{name[1:]} or mx.sym.contrib.{name[1:]}")
 
     expand.__doc__ = documented(doc, shapes, shown)

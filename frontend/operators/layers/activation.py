@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gluonjit.ir.dims import is_equal
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import F32, I32, DType, dtype_of
 from gluonjit.operators import gradients
 from gluonjit.operators.attributes import enum, number
@@ -24,12 +25,12 @@ from gluonjit.operators.support import (
 _SELU_SCALE, _SELU_ALPHA = 1.0507009873554804934193349852946, 1.6732632423543772848170429916717
 
 
-def softrelu(b: Any, x: Any) -> Any:
+def softrelu(b: Emitter, x: Any) -> Any:
     """log(1 + exp(x)) without overflow: max(x, 0) + log1p(exp(-|x|))."""
     return b.maximum(x, b.constant(0, dtype_of(x))) + b.log1p(b.exp(-abs(x)))
 
 
-def _activation_gradient(b: Any, g: Any, y: Any, x: Any, *, act_type: str) -> tuple[Any] | None:
+def _activation_gradient(b: Emitter, g: Any, y: Any, x: Any, *, act_type: str) -> tuple[Any] | None:
     if act_type == "relu":
         return gradients.relu(b, g, y, x)
     if act_type == "softrelu":
@@ -43,7 +44,7 @@ def _activation_gradient(b: Any, g: Any, y: Any, x: Any, *, act_type: str) -> tu
     same_shape=True,
     gradient=_activation_gradient,
 )
-def activation(b: Any, data: Any, *, act_type: str) -> Any:
+def activation(b: Emitter, data: Any, *, act_type: str) -> Any:
     """The activation `act_type`, element by element
 
     Shapes: data (any) -> the same
@@ -66,13 +67,13 @@ def activation(b: Any, data: Any, *, act_type: str) -> Any:
     return data / (1 + abs(data))
 
 
-def gelu(b: Any, x: Any) -> Any:
+def gelu(b: Emitter, x: Any) -> Any:
     """x times the standard normal distribution function: x (1 + erf(x / sqrt 2)) / 2."""
     integral = b.erf(x * math.sqrt(0.5)) + 1
     return x * 0.5 * integral
 
 
-def _scaled_below_zero(b: Any, x: Any, slope: float, dtype: DType) -> Any:
+def _scaled_below_zero(b: Emitter, x: Any, slope: float, dtype: DType) -> Any:
     if slope == 0:  # infinity times 0 would be NaN
         return b.maximum(x, b.constant(0, dtype))
     scaled = x * slope
@@ -81,11 +82,11 @@ def _scaled_below_zero(b: Any, x: Any, slope: float, dtype: DType) -> Any:
     return b.select(x > 0, x, scaled)
 
 
-def _exponential_below_zero(b: Any, x: Any, alpha: float, dtype: DType) -> Any:
+def _exponential_below_zero(b: Emitter, x: Any, alpha: float, dtype: DType) -> Any:
     return b.select(x > 0, x, b.expm1(x) * alpha)
 
 
-def _prelu(b: Any, data: Any, gamma: Any, dtype: DType) -> Any:
+def _prelu(b: Emitter, data: Any, gamma: Any, dtype: DType) -> Any:
     # As in MXNet, the last dimension of gamma goes with axis 1 of the data if it broadcasts there, else with axis 0.
     shape, left = [1] * len(data.shape), list(gamma.shape)
     for axis in reversed(range(min(2, len(shape)))):
@@ -99,7 +100,7 @@ def _prelu(b: Any, data: Any, gamma: Any, dtype: DType) -> Any:
     return b.select(data > 0, data, data * b.reshape(gamma, shape=tuple(shape)))
 
 
-def _rrelu(b: Any, data: Any, low: float, high: float, dtype: DType) -> tuple[Any, Any]:
+def _rrelu(b: Emitter, data: Any, low: float, high: float, dtype: DType) -> tuple[Any, Any]:
     """Output and slopes. When training, a slope per element is drawn from [low, high); otherwise all are the mean."""
     if b.training:
         bits = b.shift_right(b.random_bits(data.shape, I32), b.constant(8, I32))
@@ -118,7 +119,7 @@ def _leaky_shapes(attrs: Mapping[str, Any], inputs: Shapes) -> Shapes:
     return [inputs[0], (inputs[0][min(1, len(inputs[0]) - 1)],)]
 
 
-def _leaky_gradient(b: Any, g: Any, y: Any, x: Any, *, act_type: str, slope: float, **_attrs: Any) -> Any:
+def _leaky_gradient(b: Emitter, g: Any, y: Any, x: Any, *, act_type: str, slope: float, **_attrs: Any) -> Any:
     """At 0 that of the side below, as in MXNet. What the other side would overflow to is not multiplied by 0."""
     (head, *_), (out, *_), (data, *_) = g, y, x
     dtype = dtype_of(data)
@@ -156,7 +157,7 @@ def _leaky_outputs(attrs: Mapping[str, Any]) -> tuple[str, ...]:
     gradient=_leaky_gradient,
 )
 def leaky_relu(
-    b: Any, data: Any, gamma: Any = None, *, act_type: str, slope: float, lower_bound: float, upper_bound: float
+    b: Emitter, data: Any, gamma: Any = None, *, act_type: str, slope: float, lower_bound: float, upper_bound: float
 ) -> Any:
     """A variant of relu, named by `act_type`, that is not constant below 0
 

@@ -9,6 +9,7 @@ import math
 from typing import Any
 
 from gluonjit.ir.dims import Dim
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import F64, dtype_of
 from gluonjit.operators.attributes import integer
 from gluonjit.operators.registry import OperatorError, operator
@@ -27,7 +28,7 @@ _HEADS = {"heads": integer(low=1, doc="number of heads")}
 
 
 @operator("_contrib_div_sqrt_dim")
-def div_sqrt_dim(b: Any, data: Any) -> Any:
+def div_sqrt_dim(b: Emitter, data: Any) -> Any:
     """The data divided by the square root of the length of its last axis
 
     Shapes: data (…, n) -> the same
@@ -58,7 +59,7 @@ def _head_dim(x: Any, heads: int, parts: int) -> int:
     return x.shape[2] // (heads * parts)
 
 
-def _projection(b: Any, x: Any, heads: int, parts: int, which: int) -> Any:
+def _projection(b: Emitter, x: Any, heads: int, parts: int, which: int) -> Any:
     """Part number `which` of `parts` in each head of `x`, as [batch * heads, length, head_dim]."""
     dim = _head_dim(x, heads, parts)
     length, batch = x.shape[:2]
@@ -69,12 +70,12 @@ def _projection(b: Any, x: Any, heads: int, parts: int, which: int) -> Any:
     return b.reshape(x, shape=(batch * heads, length, dim))
 
 
-def _scores(b: Any, queries: Any, keys: Any) -> Any:
+def _scores(b: Emitter, queries: Any, keys: Any) -> Any:
     """Products of the scaled queries with the keys: [batch * heads, queries, keys]."""
     return b.dot_general(div_sqrt_dim.expand(b, queries), keys, contract=((2,), (2,)), batch=((0,), (0,)))
 
 
-def _attended(b: Any, attention: Any, values: Any, heads: int) -> Any:
+def _attended(b: Emitter, attention: Any, values: Any, heads: int) -> Any:
     """Sums of the values weighted by the attention, with concatenated heads: [queries, batch, heads * head_dim]."""
     require_same_dtype(attention, values)
     lines, length, dim = values.shape
@@ -88,7 +89,7 @@ def _attended(b: Any, attention: Any, values: Any, heads: int) -> Any:
 
 
 @operator("_contrib_interleaved_matmul_selfatt_qk", inputs=("queries_keys_values",), attrs=_HEADS)
-def selfatt_qk(b: Any, queries_keys_values: Any, *, heads: int) -> Any:
+def selfatt_qk(b: Emitter, queries_keys_values: Any, *, heads: int) -> Any:
     """Attention scores of self-attention: q kᵀ / sqrt(head_dim) for each head
 
     Shapes: queries_keys_values (length, batch, heads * 3 * head_dim) -> (batch * heads, length, length)
@@ -103,7 +104,7 @@ def selfatt_qk(b: Any, queries_keys_values: Any, *, heads: int) -> Any:
 
 
 @operator("_contrib_interleaved_matmul_selfatt_valatt", inputs=("queries_keys_values", "attention"), attrs=_HEADS)
-def selfatt_valatt(b: Any, queries_keys_values: Any, attention: Any, *, heads: int) -> Any:
+def selfatt_valatt(b: Emitter, queries_keys_values: Any, attention: Any, *, heads: int) -> Any:
     """The sum of the values of self-attention, weighted by the attention, for each head
 
     Shapes: queries_keys_values (length, batch, heads * 3 * head_dim), attention (batch * heads, length, length) ->
@@ -118,7 +119,7 @@ def selfatt_valatt(b: Any, queries_keys_values: Any, attention: Any, *, heads: i
 
 
 @operator("_contrib_interleaved_matmul_encdec_qk", inputs=("queries", "keys_values"), attrs=_HEADS)
-def encdec_qk(b: Any, queries: Any, keys_values: Any, *, heads: int) -> Any:
+def encdec_qk(b: Emitter, queries: Any, keys_values: Any, *, heads: int) -> Any:
     """Attention scores of a decoder's queries and an encoder's keys: q kᵀ / sqrt(head_dim) for each head
 
     Shapes: queries (n, batch, heads * head_dim), keys_values (m, batch, heads * 2 * head_dim) -> (batch * heads, n, m)
@@ -135,7 +136,7 @@ def encdec_qk(b: Any, queries: Any, keys_values: Any, *, heads: int) -> Any:
 
 
 @operator("_contrib_interleaved_matmul_encdec_valatt", inputs=("keys_values", "attention"), attrs=_HEADS)
-def encdec_valatt(b: Any, keys_values: Any, attention: Any, *, heads: int) -> Any:
+def encdec_valatt(b: Emitter, keys_values: Any, attention: Any, *, heads: int) -> Any:
     """The sum of an encoder's values, weighted by the attention, for each head
 
     Shapes: keys_values (m, batch, heads * 2 * head_dim), attention (batch * heads, n, m) -> (n, batch, heads *

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.operators.attributes import boolean, enum, integer, optional, shape
 from gluonjit.operators.layers.dense import weight_inputs
 from gluonjit.operators.registry import OperatorError, Shape, operator
@@ -98,7 +99,7 @@ class Geometry:
         return channels // self.groups
 
 
-def _add_bias(b: Any, out: Any, bias: Any, geometry: Geometry, filters: int) -> Any:
+def _add_bias(b: Emitter, out: Any, bias: Any, geometry: Geometry, filters: int) -> Any:
     if bias is None:
         return out
     require_same_dtype(out, bias)
@@ -133,7 +134,7 @@ CONVOLUTION: dict[str, Any] = {
 
 
 @operator("Convolution", **CONVOLUTION)
-def convolution(b: Any, data: Any, weight: Any, bias: Any = None, **attrs: Any) -> Any:
+def convolution(b: Emitter, data: Any, weight: Any, bias: Any = None, **attrs: Any) -> Any:
     """Cross-correlation of the data with num_filter kernels, plus a bias per filter
 
     Shapes: data (batch, channels, *space), weight (num_filter, channels / num_group, *kernel), bias (num_filter,) ->
@@ -151,7 +152,7 @@ def convolution(b: Any, data: Any, weight: Any, bias: Any = None, **attrs: Any) 
     return convolve(b, data, weight, bias, **attrs)
 
 
-def convolve(b: Any, data: Any, weight: Any, bias: Any = None, **attrs: Any) -> Any:
+def convolve(b: Emitter, data: Any, weight: Any, bias: Any = None, **attrs: Any) -> Any:
     """`convolution` for data of any numeric type."""
     require_same_dtype(data, weight)
     g, filters = Geometry(attrs, len(data.shape)), attrs["num_filter"]
@@ -221,7 +222,7 @@ def _infer_batch_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shape
     complete=parameters(_deconvolution_parameters),
     infer_inputs=_infer_batch_inputs,
 )
-def deconvolution(b: Any, data: Any, weight: Any, bias: Any = None, **attrs: Any) -> Any:
+def deconvolution(b: Emitter, data: Any, weight: Any, bias: Any = None, **attrs: Any) -> Any:
     """Transposed convolution: the gradient of `Convolution` with respect to its data, plus a bias per filter
 
     Shapes: data (batch, channels, *space), weight (channels, num_filter / num_group, *kernel), bias (num_filter,) ->
@@ -261,7 +262,7 @@ def deconvolution(b: Any, data: Any, weight: Any, bias: Any = None, **attrs: Any
     return _add_bias(b, out, bias, g, filters)
 
 
-def _swap_channels(b: Any, weight: Any, g: Geometry, channels: int, inner: int) -> Any:
+def _swap_channels(b: Emitter, weight: Any, g: Geometry, channels: int, inner: int) -> Any:
     """Swaps the channel axes within each group: (groups·i, *kernel, o) to (groups·o, *kernel, i)."""
     per_group = g.group_channels(channels)
     outer, swapped = (g.groups, per_group), g.weight_shape(g.groups * inner, per_group)

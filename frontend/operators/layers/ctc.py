@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import I32, I64, dtype_of
 from gluonjit.operators import gradients
 from gluonjit.operators.attributes import boolean, enum, integer
@@ -41,7 +42,7 @@ def _inputs(attrs: Mapping[str, Any]) -> tuple[str, ...]:
     visible=lambda attrs: 1,
 )
 def ctc_loss(
-    b: Any,
+    b: Emitter,
     data: Any,
     label: Any,
     data_lengths: Any = None,
@@ -104,7 +105,7 @@ def ctc_loss(
     first = b.broadcast(first, shape=(batch, states))
     jumps = _jumps(b, symbols)
 
-    def body(b: Any, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
+    def body(b: Emitter, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
         (alpha,), (score,) = state, items
         least = scalar(b, -math.inf, wide)
         ways = [alpha, _shifted(b, alpha, 1, least)]
@@ -125,7 +126,7 @@ def ctc_loss(
     return narrowed(b, b.select(fits, loss, scalar(b, 0, wide)), own)
 
 
-def _steps_needed(b: Any, labels: Any, ends: Any) -> Any:
+def _steps_needed(b: Emitter, labels: Any, ends: Any) -> Any:
     """The fewest time steps: one per label, and one per blank between two equal labels; i64 (batch,)."""
     batch, length = labels.shape
     if length < 2:
@@ -137,7 +138,7 @@ def _steps_needed(b: Any, labels: Any, ends: Any) -> Any:
     return ends + b.reduce(repeats, op="sum", axes=(1,))
 
 
-def _label_ends(b: Any, labels: Any, given: Any, padding: int) -> Any:
+def _label_ends(b: Emitter, labels: Any, given: Any, padding: int) -> Any:
     """The number of labels of each sequence: i64 (batch,)."""
     batch, length = labels.shape
     if given is not None:
@@ -148,7 +149,7 @@ def _label_ends(b: Any, labels: Any, given: Any, padding: int) -> Any:
     return b.reduce(b.cast(going, dtype=I64), op="sum", axes=(1,))
 
 
-def _interleaved(b: Any, labels: Any, blank: int) -> Any:
+def _interleaved(b: Emitter, labels: Any, blank: int) -> Any:
     """The labels with blanks before, between and after them."""
     filler = b.constant(blank, I32)
     if labels.shape[1] == 0:
@@ -156,7 +157,7 @@ def _interleaved(b: Any, labels: Any, blank: int) -> Any:
     return b.pad(labels, filler, low=(0, 1), high=(0, 1), interior=(0, 1))
 
 
-def _jumps(b: Any, symbols: Any) -> Any:
+def _jumps(b: Emitter, symbols: Any) -> Any:
     """The states that can be reached by skipping a blank: labels that differ from the previous label."""
     batch, states = symbols.shape
     position = b.iota(shape=(1, states), axis=1, dtype=I64)
@@ -164,7 +165,7 @@ def _jumps(b: Any, symbols: Any) -> Any:
     return both(b, odd, b.ne(symbols, _shifted(b, symbols, 2, b.constant(-1, I32))))
 
 
-def _shifted(b: Any, x: Any, by: int, filler: Any) -> Any:
+def _shifted(b: Emitter, x: Any, by: int, filler: Any) -> Any:
     """x shifted right along axis 1, with `filler` in front."""
     batch, n = x.shape
     by = min(by, n)
@@ -172,7 +173,7 @@ def _shifted(b: Any, x: Any, by: int, filler: Any) -> Any:
     return b.pad(rest, filler, low=(0, by), high=(0, 0))
 
 
-def _log_sum(b: Any, values: list[Any]) -> Any:
+def _log_sum(b: Emitter, values: list[Any]) -> Any:
     """log(exp(x) + exp(y) + …); minus infinity if all are minus infinity."""
     peak = values[0]
     for v in values[1:]:
@@ -185,7 +186,7 @@ def _log_sum(b: Any, values: list[Any]) -> Any:
     return _log(b, total, none, base)
 
 
-def _log_total(b: Any, x: Any) -> Any:
+def _log_total(b: Emitter, x: Any) -> Any:
     """`_log_sum` along axis 1 of a matrix."""
     batch = x.shape[0]
     none, base = _base(b, b.reduce(x, op="max", axes=(1,)))
@@ -193,14 +194,14 @@ def _log_total(b: Any, x: Any) -> Any:
     return _log(b, b.reduce(powers, op="sum", axes=(1,)), none, base)
 
 
-def _base(b: Any, peak: Any) -> tuple[Any, Any]:
+def _base(b: Emitter, peak: Any) -> tuple[Any, Any]:
     """Where there is no path at all; and what to subtract before exp, which is finite there, too."""
     wide = dtype_of(peak)
     none = b.eq(peak, scalar(b, -math.inf, wide))
     return none, b.select(none, scalar(b, 0, wide), peak)
 
 
-def _log(b: Any, total: Any, none: Any, base: Any) -> Any:
+def _log(b: Emitter, total: Any, none: Any, base: Any) -> Any:
     """log(total) + base, minus infinity where there is no path. No log of 0 is taken: its gradient would be 0 · inf."""
     wide = dtype_of(base)
     found = b.log(b.select(none, scalar(b, 1, wide), total)) + base
@@ -213,7 +214,7 @@ def _log(b: Any, total: Any, none: Any, base: Any) -> Any:
     attrs={"label_length": integer(0, doc="used by the gradient"), "input_length": integer(0, doc="has no effect")},
     gradient=gradients.refused,
 )
-def warp_ctc(b: Any, data: Any, label: Any, *, label_length: int, input_length: int) -> Any:
+def warp_ctc(b: Emitter, data: Any, label: Any, *, label_length: int, input_length: int) -> Any:
     """The softmax of the data (time * batch, alphabet); its gradient is that of the CTC loss
 
     Shapes: data (time * batch, alphabet), label (batch * label_length,) -> data's shape

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import I32, I64, dtype_of
 from gluonjit.operators.attributes import boolean, dtype, integer
 from gluonjit.operators.registry import Shape, operator
@@ -51,7 +52,7 @@ def _infer_dense_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shape
     infer_inputs=_infer_dense_inputs,
 )
 def fully_connected(
-    b: Any, data: Any, weight: Any, bias: Any = None, *, num_hidden: int, no_bias: bool, flatten: bool
+    b: Emitter, data: Any, weight: Any, bias: Any = None, *, num_hidden: int, no_bias: bool, flatten: bool
 ) -> Any:
     """data · weightᵀ + bias
 
@@ -105,7 +106,7 @@ def _lookup(name: str, **last: Any) -> Any:
 
 
 @_lookup("Embedding", sparse_grad=boolean(False, doc="whether the gradient of the weight is row_sparse in symbols"))
-def embedding(b: Any, data: Any, weight: Any, *, input_dim: int, output_dim: int, **_training: Any) -> Any:
+def embedding(b: Emitter, data: Any, weight: Any, *, input_dim: int, output_dim: int, **_training: Any) -> Any:
     """The rows of the weight at the indices in the data, which are truncated and clipped
 
     Shapes: data (any), weight (input_dim, output_dim) -> (*data.shape, output_dim)
@@ -123,7 +124,7 @@ def embedding(b: Any, data: Any, weight: Any, *, input_dim: int, output_dim: int
 
 
 @_lookup("_contrib_SparseEmbedding", deterministic=boolean(False, doc="has no effect: results never vary"))
-def sparse_embedding(b: Any, data: Any, weight: Any, **attrs: Any) -> Any:
+def sparse_embedding(b: Emitter, data: Any, weight: Any, **attrs: Any) -> Any:
     """`Embedding` with a sparse gradient
 
     Shapes: data (any), weight (input_dim, output_dim) -> (*data.shape, output_dim)

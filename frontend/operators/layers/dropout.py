@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import I32
 from gluonjit.operators.attributes import boolean, enum, number, optional, shape
 from gluonjit.operators.registry import operator
@@ -28,7 +29,7 @@ def _drops(attrs: Mapping[str, Any], training: bool) -> bool:
     same_shape=True,
     streams=lambda attrs, training: int(_drops(attrs, training)),
 )
-def dropout(b: Any, data: Any, *, p: float, mode: str, axes: tuple[int, ...], cudnn_off: bool | None) -> Any:
+def dropout(b: Emitter, data: Any, *, p: float, mode: str, axes: tuple[int, ...], cudnn_off: bool | None) -> Any:
     """Sets elements to 0 with probability p and divides the others by 1 - p, when training or with mode='always'
 
     Shapes: data (any) -> the same

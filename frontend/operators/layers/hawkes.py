@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import I32, dtype_of
 from gluonjit.operators.control.looping import loop
 from gluonjit.operators.registry import OperatorError, operator
@@ -52,7 +53,7 @@ def _checked(
 
 
 def _points(
-    b: Any, lda: Any, alpha: Any, beta: Any, state: Any, lags: Any, marks: Any, valid: Any, slopes: bool
+    b: Emitter, lda: Any, alpha: Any, beta: Any, state: Any, lags: Any, marks: Any, valid: Any, slopes: bool
 ) -> Any:
     """Goes through the points. All results are (batch, processes): log likelihood, memory and time after the last
     point of each process; with `slopes`, also the likelihood's derivatives by lda, alpha and beta, and the memory's by
@@ -62,7 +63,7 @@ def _points(
     zeros = b.broadcast(scalar(b, 0, dtype), shape=(batch, count))
     steps, process = b.transpose(lags, perm=(1, 0)), b.iota(shape=(1, count), axis=1, dtype=I32)
 
-    def body(b: Any, index: Any, carried: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
+    def body(b: Emitter, index: Any, carried: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
         time, likelihood, memory, last, *more = carried
         lag, mark = (b.reshape(x, shape=(batch, 1)) for x in items)
         lda, alpha, beta, valid, process = captured
@@ -99,12 +100,12 @@ def _points(
     return found
 
 
-def _prepared(b: Any, lda: Any, alpha: Any, beta: Any, *others: Any) -> list[Any]:
+def _prepared(b: Emitter, lda: Any, alpha: Any, beta: Any, *others: Any) -> list[Any]:
     rows = [b.reshape(x, shape=(1, lda.shape[1])) for x in (alpha, beta)]
     return [widened(b, x) for x in (lda, *rows, *others)]
 
 
-def _gradient(b: Any, g: Any, y: Any, x: Any) -> Any:
+def _gradient(b: Emitter, g: Any, y: Any, x: Any) -> Any:
     """By lda, alpha and beta alone, of the log likelihood alone, as in MXNet."""
     own = dtype_of(x[0])
     marks = x[5]
@@ -130,7 +131,7 @@ def _gradient(b: Any, g: Any, y: Any, x: Any) -> Any:
     gradient=_gradient,
 )
 def hawkesll(
-    b: Any, lda: Any, alpha: Any, beta: Any, state: Any, lags: Any, marks: Any, valid_length: Any, max_time: Any
+    b: Emitter, lda: Any, alpha: Any, beta: Any, state: Any, lags: Any, marks: Any, valid_length: Any, max_time: Any
 ) -> Any:
     """The log likelihood of points of several Hawkes processes, and the processes' memory at the end
 

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import BF16, F16, F32, DType, dtype_of
 from gluonjit.operators.attributes import boolean, enum, integer, number, optional, string
 from gluonjit.operators.registry import OperatorError, Shape, operator
@@ -69,7 +70,7 @@ def _per_channel(attrs: Mapping[str, Any], data: Shape) -> Sequence[Shape | None
 
 
 def _batch_norm(
-    b: Any,
+    b: Emitter,
     data: Any,
     gamma: Any,
     beta: Any,
@@ -103,7 +104,7 @@ def _batch_norm(
 
 
 def _batch_norm_gradient(
-    b: Any,
+    b: Emitter,
     g: Sequence[Any],
     y: Sequence[Any],
     x: Sequence[Any],
@@ -141,7 +142,9 @@ def _batch_norm_gradient(
     return narrowed(b, by_data, dtype_of(data)), None if fix_gamma else along_x, total, None, None
 
 
-def _moving_statistics(b: Any, y: Sequence[Any], x: Sequence[Any], *, eps: float, momentum: float, **attrs: Any) -> Any:
+def _moving_statistics(
+    b: Emitter, y: Sequence[Any], x: Sequence[Any], *, eps: float, momentum: float, **attrs: Any
+) -> Any:
     """The moving mean and variance after a batch, of which `y` has the mean and 1 / sqrt(var + eps)."""
     inverse = y[2]
     var = 1 / (inverse * inverse) - eps
@@ -149,7 +152,7 @@ def _moving_statistics(b: Any, y: Sequence[Any], x: Sequence[Any], *, eps: float
 
 
 def _moved_statistics(
-    b: Any, y: Sequence[Any], x: Sequence[Any], *, momentum: float, use_global_stats: bool, **_attrs: Any
+    b: Emitter, y: Sequence[Any], x: Sequence[Any], *, momentum: float, use_global_stats: bool, **_attrs: Any
 ) -> Any:
     """The moving mean and variance after a batch, of which `y` has the mean and the variance."""
     if use_global_stats:
@@ -179,7 +182,7 @@ BATCH_NORM: dict[str, Any] = {
 
 @operator("BatchNorm", attrs=BATCH_NORM_ATTRS, **BATCH_NORM)
 def batch_norm(
-    b: Any,
+    b: Emitter,
     *inputs: Any,
     eps: float,
     fix_gamma: bool,
@@ -203,7 +206,7 @@ def batch_norm(
     return _batch_norm(b, *inputs, eps=eps, fix_gamma=fix_gamma, use_global_stats=use_global_stats, axis=axis)[:3]
 
 
-def _gradient_behind_relu(b: Any, g: Any, y: Any, x: Any, **attrs: Any) -> Any:
+def _gradient_behind_relu(b: Emitter, g: Any, y: Any, x: Any, **attrs: Any) -> Any:
     """Where the result is NaN, that of BatchNorm, as in MXNet."""
     none = b.constant(0, dtype_of(y[0]))
     return _batch_norm_gradient(b, (b.select(y[0] <= none, none, g[0]), *g[1:]), y, x, **attrs)
@@ -211,7 +214,7 @@ def _gradient_behind_relu(b: Any, g: Any, y: Any, x: Any, **attrs: Any) -> Any:
 
 @operator("_contrib_BatchNormWithReLU", attrs=BATCH_NORM_ATTRS, **{**BATCH_NORM, "gradient": _gradient_behind_relu})
 def batch_norm_with_relu(
-    b: Any,
+    b: Emitter,
     *inputs: Any,
     eps: float,
     fix_gamma: bool,
@@ -244,7 +247,9 @@ def batch_norm_with_relu(
     },
     **{**BATCH_NORM, "late": _moved_statistics},
 )
-def sync_batch_norm(b: Any, *inputs: Any, eps: float, fix_gamma: bool, use_global_stats: bool, **_other: Any) -> Any:
+def sync_batch_norm(
+    b: Emitter, *inputs: Any, eps: float, fix_gamma: bool, use_global_stats: bool, **_other: Any
+) -> Any:
     """`BatchNorm` over axis 1 with statistics shared by all devices
 
     Shapes: data (batch, channels, …), gamma, beta, moving_mean and moving_var (channels,) -> data's shape
@@ -277,7 +282,7 @@ def _layer_parameters(attrs: Mapping[str, Any], data: Shape) -> Sequence[Shape |
     complete=parameters(_layer_parameters),
     infer_inputs=first_from_output,
 )
-def layer_norm(b: Any, data: Any, gamma: Any, beta: Any, *, axis: int, eps: float, output_mean_var: bool) -> Any:
+def layer_norm(b: Emitter, data: Any, gamma: Any, beta: Any, *, axis: int, eps: float, output_mean_var: bool) -> Any:
     """Normalizes the data to mean 0 and variance 1 along one axis, then scales by gamma and shifts by beta
 
     Shapes: data (any), gamma and beta (data.shape[axis],) -> data's shape
@@ -320,7 +325,9 @@ def _group_parameters(attrs: Mapping[str, Any], data: Shape) -> Sequence[Shape |
     complete=parameters(_group_parameters),
     infer_inputs=first_from_output,
 )
-def group_norm(b: Any, data: Any, gamma: Any, beta: Any, *, num_groups: int, eps: float, output_mean_var: bool) -> Any:
+def group_norm(
+    b: Emitter, data: Any, gamma: Any, beta: Any, *, num_groups: int, eps: float, output_mean_var: bool
+) -> Any:
     """Normalizes each group of channels of each sample, then scales it by the group's gamma and shifts it by its beta
 
     Shapes: data (batch, channels, …), gamma and beta (num_groups,) -> data's shape
@@ -360,7 +367,7 @@ def group_norm(b: Any, data: Any, gamma: Any, beta: Any, *, num_groups: int, eps
     complete=parameters(_per_channel),
     infer_inputs=first_from_output,
 )
-def instance_norm(b: Any, data: Any, gamma: Any, beta: Any, *, eps: float) -> Any:
+def instance_norm(b: Emitter, data: Any, gamma: Any, beta: Any, *, eps: float) -> Any:
     """Normalizes each channel of each sample, then scales it by the channel's gamma and shifts it by its beta
 
     Shapes: data (batch, channels, …), gamma and beta (channels,) -> data's shape
@@ -394,7 +401,7 @@ def instance_norm(b: Any, data: Any, gamma: Any, beta: Any, *, eps: float) -> An
     visible=lambda attrs: 1,
     same_shape=True,
 )
-def l2_normalization(b: Any, data: Any, *, eps: float, mode: str) -> Any:
+def l2_normalization(b: Emitter, data: Any, *, eps: float, mode: str) -> Any:
     """x / sqrt(sum x**2 + eps), summed per sample over all axes (`instance`), channels, or spatial axes (`spatial`)
 
     Shapes: data (batch, channels, …) -> the same
@@ -425,7 +432,7 @@ def l2_normalization(b: Any, data: Any, *, eps: float, mode: str) -> Any:
     visible=lambda attrs: 1,
     same_shape=True,
 )
-def lrn(b: Any, data: Any, *, alpha: float, beta: float, knorm: float, nsize: int) -> Any:
+def lrn(b: Emitter, data: Any, *, alpha: float, beta: float, knorm: float, nsize: int) -> Any:
     """x (knorm + alpha / nsize · sum of x**2 over nsize neighbouring channels)**-beta
 
     Shapes: data (batch, channels, height, width) -> the same

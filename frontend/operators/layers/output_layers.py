@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gluonjit.ir.dims import Dim, Extent, are_equal
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import F32, F64, I32, dtype_of
 from gluonjit.operators import gradients
 from gluonjit.operators.attributes import boolean, enum, number
@@ -52,7 +53,7 @@ def _may_be(partial: Shape, shape: Shape) -> bool:
 
 
 def _softmax_gradient(
-    b: Any,
+    b: Emitter,
     g: Any,
     y: Any,
     x: Any,
@@ -102,7 +103,7 @@ def _softmax_gradient(
     return _scaled(b, b.reshape(d, shape=shape), grad_scale, head if out_grad else None, own, over), None
 
 
-def _scaled(b: Any, d: Any, factor: float, head: Any, dtype: Any, over: Extent = 1) -> Any:
+def _scaled(b: Emitter, d: Any, factor: float, head: Any, dtype: Any, over: Extent = 1) -> Any:
     """d · factor / over · head in another type; a head of None is 1."""
     wide = dtype_of(d)
     if isinstance(over, Dim):
@@ -134,7 +135,9 @@ def _scaled(b: Any, d: Any, factor: float, head: Any, dtype: Any, over: Extent =
     complete=_label_of_softmax,
     infer_inputs=first_from_output,
 )
-def softmax_output(b: Any, data: Any, label: Any, *, multi_output: bool, preserve_shape: bool, **_gradient: Any) -> Any:
+def softmax_output(
+    b: Emitter, data: Any, label: Any, *, multi_output: bool, preserve_shape: bool, **_gradient: Any
+) -> Any:
     """softmax, with the gradient of the cross entropy with the label
 
     Shapes: data (batch, …), label (batch,), or with other axes too, without that of the classes, or data's shape ->
@@ -194,7 +197,7 @@ def _regression(distance: Callable[[Any, Any, Any], Any]) -> Callable[..., Any]:
     """The gradient of a regression whose loss has the derivative `distance(b, y, label)`, summed over what a sample has
     and averaged over its elements."""
 
-    def gradient(b: Any, g: Any, y: Any, x: Any, *, grad_scale: float) -> Any:
+    def gradient(b: Emitter, g: Any, y: Any, x: Any, *, grad_scale: float) -> Any:
         (y,), (data, label) = y, x
         each = max(math.prod(y.shape[1:]), 1)
         if not dtype_of(data).is_float and (isinstance(each, Dim) or grad_scale / each % 1):
@@ -205,17 +208,17 @@ def _regression(distance: Callable[[Any, Any, Any], Any]) -> Callable[..., Any]:
     return gradient
 
 
-def _side(b: Any, y: Any, label: Any) -> Any:
+def _side(b: Emitter, y: Any, label: Any) -> Any:
     one = b.constant(1, dtype_of(y))
     return b.select(y > label, one, -one)  # -1 where they are equal, as in MXNet
 
 
-def _difference(b: Any, y: Any, label: Any) -> Any:
+def _difference(b: Emitter, y: Any, label: Any) -> Any:
     return y - label
 
 
 @operator("LinearRegressionOutput", gradient=_regression(_difference), **_REGRESSION)
-def linear_regression_output(b: Any, data: Any, label: Any, *, grad_scale: float) -> Any:
+def linear_regression_output(b: Emitter, data: Any, label: Any, *, grad_scale: float) -> Any:
     """The data, with the gradient of the squared distance to the label
 
     Shapes: data (batch, …), label (the same) -> the same
@@ -231,7 +234,7 @@ def linear_regression_output(b: Any, data: Any, label: Any, *, grad_scale: float
 
 
 def _svm_gradient(
-    b: Any, g: Any, y: Any, x: Any, *, margin: float, regularization_coefficient: float, use_linear: bool
+    b: Emitter, g: Any, y: Any, x: Any, *, margin: float, regularization_coefficient: float, use_linear: bool
 ) -> tuple[Any, None]:
     """That of max(0, margin - score) at the label plus max(0, margin + score) at the others, or of their squares."""
     data, label = x
@@ -258,7 +261,7 @@ def _svm_gradient(
     complete=parameters(lambda attrs, data: [data[:-1]]),
     infer_inputs=first_from_output,
 )
-def svm_output(b: Any, data: Any, label: Any, **_gradient: Any) -> Any:
+def svm_output(b: Emitter, data: Any, label: Any, **_gradient: Any) -> Any:
     """The data, with the gradient of the hinge loss of the label
 
     Shapes: data (batch, classes), label (batch,) -> data's shape
@@ -274,7 +277,7 @@ def svm_output(b: Any, data: Any, label: Any, **_gradient: Any) -> Any:
 
 
 @operator("MAERegressionOutput", gradient=_regression(_side), **_REGRESSION)
-def mae_regression_output(b: Any, data: Any, label: Any, *, grad_scale: float) -> Any:
+def mae_regression_output(b: Emitter, data: Any, label: Any, *, grad_scale: float) -> Any:
     """The data, with the gradient of the absolute distance to the label
 
     Shapes: data (batch, …), label (the same) -> the same
@@ -290,7 +293,7 @@ def mae_regression_output(b: Any, data: Any, label: Any, *, grad_scale: float) -
 
 
 @operator("LogisticRegressionOutput", gradient=_regression(_difference), **_REGRESSION)
-def logistic_regression_output(b: Any, data: Any, label: Any, *, grad_scale: float) -> Any:
+def logistic_regression_output(b: Emitter, data: Any, label: Any, *, grad_scale: float) -> Any:
     """sigmoid, with the gradient of the logistic loss of the label
 
     Shapes: data (batch, …), label (the same) -> the same
@@ -305,7 +308,7 @@ def logistic_regression_output(b: Any, data: Any, label: Any, *, grad_scale: flo
     return b.sigmoid(data)
 
 
-def _cross_entropy_gradient(b: Any, g: Any, y: Any, x: Any) -> tuple[Any, None]:
+def _cross_entropy_gradient(b: Emitter, g: Any, y: Any, x: Any) -> tuple[Any, None]:
     """(softmax - label) · g, as if there was no least probability."""
     data, label = x
     p = softmax_over(b, widened(b, data), 1)
@@ -323,7 +326,7 @@ def _cross_entropy_gradient(b: Any, g: Any, y: Any, x: Any) -> tuple[Any, None]:
     complete=parameters(lambda attrs, data: [data[:1]]),
     gradient=_cross_entropy_gradient,
 )
-def softmax_cross_entropy(b: Any, data: Any, label: Any) -> Any:
+def softmax_cross_entropy(b: Emitter, data: Any, label: Any) -> Any:
     """The sum over the batch of -log(softmax(data)) at the label
 
     Shapes: data (batch, classes), label (batch,) -> (1,)

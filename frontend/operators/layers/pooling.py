@@ -10,6 +10,7 @@ import numpy as np
 from ml_dtypes import finfo
 
 from gluonjit.ir.dims import Dim, is_at_most, is_less
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import I64, DType, dtype_of
 from gluonjit.operators.attributes import boolean, enum, integer, optional, shape
 from gluonjit.operators.registry import OperatorError, operator
@@ -27,7 +28,7 @@ def _spatial_axes(rank: int, layout: str | None) -> tuple[int, ...]:
     return tuple(k for k, letter in enumerate(layout) if letter not in "NC")
 
 
-def _root(b: Any, x: Any, p: int) -> Any:
+def _root(b: Emitter, x: Any, p: int) -> Any:
     if p == 1:
         return x
     # 0 is kept away from the root for the sake of the gradient, which would be NaN instead of 0.
@@ -37,7 +38,7 @@ def _root(b: Any, x: Any, p: int) -> Any:
     return b.select(none, zero, b.sqrt(x) if p == 2 else b.cbrt(x))
 
 
-def _power(b: Any, x: Any, p: int) -> Any:
+def _power(b: Emitter, x: Any, p: int) -> Any:
     return x if p == 1 else x * x if p == 2 else x * x * x
 
 
@@ -49,7 +50,7 @@ def _checked_power(pool_type: str, p_value: int | None) -> int:
     return p_value
 
 
-def _global(b: Any, data: Any, axes: tuple[int, ...], pool_type: str, p: int) -> Any:
+def _global(b: Emitter, data: Any, axes: tuple[int, ...], pool_type: str, p: int) -> Any:
     dtype = dtype_of(data)
     kept = tuple(1 if k in axes else n for k, n in enumerate(data.shape))
     if pool_type == "max":
@@ -63,7 +64,7 @@ def _global(b: Any, data: Any, axes: tuple[int, ...], pool_type: str, p: int) ->
 
 
 def pooling_gradient(
-    b: Any, g: Any, y: Any, x: Any, *, pool_type: str, global_pool: bool, layout: str | None, **_attrs: Any
+    b: Emitter, g: Any, y: Any, x: Any, *, pool_type: str, global_pool: bool, layout: str | None, **_attrs: Any
 ) -> tuple[Any] | None:
     """Of a global maximum: the first element that is it gets the cotangent, as in all other windows."""
     (data,), (g,) = x, g
@@ -117,7 +118,7 @@ def _divisor(counts: Sequence[np.ndarray], axes: tuple[int, ...], rank: int, dty
     gradient=pooling_gradient,
 )
 def pooling(
-    b: Any,
+    b: Emitter,
     data: Any,
     *,
     kernel: tuple[int, ...],
@@ -176,7 +177,7 @@ def pooling(
 
 
 def _open_divisor(
-    b: Any, g: _Windows, shape: tuple[Any, ...], counts: Sequence[np.ndarray | None], padding: bool, dtype: DType
+    b: Emitter, g: _Windows, shape: tuple[Any, ...], counts: Sequence[np.ndarray | None], padding: bool, dtype: DType
 ) -> Any:
     """The number of elements in each window, where windows of an open axis have different ones."""
     product = None
@@ -284,7 +285,7 @@ class _Windows:
             return np.array([self.kernel[k]])
         return None
 
-    def open_counts(self, b: Any, k: int, n: Any, padding: bool) -> Any:
+    def open_counts(self, b: Emitter, k: int, n: Any, padding: bool) -> Any:
         """`counts` of an open axis, computed when the code runs."""
 
         def number(value: Any) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import I32, dtype_of
 from gluonjit.operators.attributes import boolean, enum, integer, number, optional
 from gluonjit.operators.control.looping import loop
@@ -133,7 +134,7 @@ def _streams(attrs: Mapping[str, Any], training: bool) -> int:
     streams=_streams,
 )
 def rnn(
-    b: Any,
+    b: Emitter,
     data: Any,
     parameters: Any,
     state: Any,
@@ -211,13 +212,13 @@ def rnn(
     return tuple(results)
 
 
-def _row(b: Any, x: Any, k: int) -> Any:
+def _row(b: Emitter, x: Any, k: int) -> Any:
     """x[k]"""
     rest = tuple(x.shape[1:])
     return b.reshape(b.slice(x, start=(k, *(0 for _ in rest)), size=(1, *rest)), shape=rest)
 
 
-def _unpack(b: Any, vector: Any, sizes: _Sizes, channels: int) -> list[dict[str, Any]]:
+def _unpack(b: Emitter, vector: Any, sizes: _Sizes, channels: int) -> list[dict[str, Any]]:
     """The weights (`i2h`, `h2h`, `h2r`) and biases (`i2h_bias`, `h2h_bias`) of each layer and direction."""
     at = 0
 
@@ -236,7 +237,7 @@ def _unpack(b: Any, vector: Any, sizes: _Sizes, channels: int) -> list[dict[str,
 
 
 def _run(
-    b: Any,
+    b: Emitter,
     x: Any,
     weights: Mapping[str, Any],
     begin: list[Any],
@@ -263,7 +264,7 @@ def _run(
     if "h2r" in weights:
         captured.append(weights["h2r"])
 
-    def body(b: Any, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
+    def body(b: Emitter, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
         new = _CELLS[mode](b, items[0], state, captured, attrs)
         out = new[0]
         if running is not None:
@@ -279,24 +280,24 @@ def _run(
 # One step of each kind of cell: (b, gates of the input, state, captured, attributes) → new state
 
 
-def _product(b: Any, h: Any, weight: Any) -> Any:
+def _product(b: Emitter, h: Any, weight: Any) -> Any:
     return b.dot_general(h, weight, contract=((1,), (1,)))
 
 
-def _split(b: Any, gates: Any, count: int) -> list[Any]:
+def _split(b: Emitter, gates: Any, count: int) -> list[Any]:
     batch, width = gates.shape
     each = width // count
     return [b.slice(gates, start=(0, k * each), size=(batch, each)) for k in range(count)]
 
 
-def _plain(b: Any, gates: Any, state: Any, captured: Any, attrs: Mapping[str, Any]) -> list[Any]:
+def _plain(b: Emitter, gates: Any, state: Any, captured: Any, attrs: Mapping[str, Any]) -> list[Any]:
     total = gates + _product(b, state[0], captured[0])
     if attrs["mode"] == "rnn_tanh":
         return [b.tanh(total)]
     return [b.maximum(b.constant(0, dtype_of(total)), total)]  # in this order the gradient at 0 is 0, as in MXNet
 
 
-def _gru(b: Any, gates: Any, state: Any, captured: Any, attrs: Mapping[str, Any]) -> list[Any]:
+def _gru(b: Emitter, gates: Any, state: Any, captured: Any, attrs: Mapping[str, Any]) -> list[Any]:
     (h,) = state
     recurrent = _product(b, h, captured[0]) + captured[1]
     (reset, update, new), (h_reset, h_update, h_new) = _split(b, gates, 3), _split(b, recurrent, 3)
@@ -307,7 +308,7 @@ def _gru(b: Any, gates: Any, state: Any, captured: Any, attrs: Mapping[str, Any]
     return [(one - update) * new + update * h]
 
 
-def _lstm(b: Any, gates: Any, state: Any, captured: Any, attrs: Mapping[str, Any]) -> list[Any]:
+def _lstm(b: Emitter, gates: Any, state: Any, captured: Any, attrs: Mapping[str, Any]) -> list[Any]:
     h, c = state
     enter, forget, cell, out = _split(b, gates + _product(b, h, captured[0]), 4)
     c = b.sigmoid(forget) * c + b.sigmoid(enter) * b.tanh(cell)
@@ -318,7 +319,7 @@ def _lstm(b: Any, gates: Any, state: Any, captured: Any, attrs: Mapping[str, Any
     return [h, c]
 
 
-def _clipped(b: Any, c: Any, attrs: Mapping[str, Any]) -> Any:
+def _clipped(b: Emitter, c: Any, attrs: Mapping[str, Any]) -> Any:
     low, high = attrs["lstm_state_clip_min"], attrs["lstm_state_clip_max"]
     if low is None or high is None:
         if low is not None or high is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import F32, I64, DType, dtype_of
 from gluonjit.operators.attributes import boolean, dtype, enum, integer, number, optional
 from gluonjit.operators.registry import OperatorError, Shape, operator
@@ -22,24 +23,24 @@ def _kept(x: Any, axis: int) -> tuple[int, ...]:
     return (*x.shape[:axis], 1, *x.shape[axis + 1 :])
 
 
-def _largest(b: Any, x: Any, axis: int) -> Any:
+def _largest(b: Emitter, x: Any, axis: int) -> Any:
     return b.reshape(b.reduce(x, op="max", axes=(axis,)), shape=_kept(x, axis))
 
 
-def softmax_over(b: Any, x: Any, axis: int) -> Any:
+def softmax_over(b: Emitter, x: Any, axis: int) -> Any:
     """exp(x - max) divided by its sum: the largest exponent is 0, so nothing overflows."""
     e = b.exp(x - _largest(b, x, axis))
     return e / b.reshape(b.reduce(e, op="sum", axes=(axis,)), shape=_kept(x, axis))
 
 
-def log_softmax_over(b: Any, x: Any, axis: int) -> Any:
+def log_softmax_over(b: Emitter, x: Any, axis: int) -> Any:
     """x - max - log(sum(exp(x - max)))"""
     shifted = x - _largest(b, x, axis)
     total = b.reduce(b.exp(shifted), op="sum", axes=(axis,))
     return shifted - b.reshape(b.log(total), shape=_kept(x, axis))
 
 
-def _prepared(b: Any, data: Any, temperature: float | None, dtype: DType | None) -> tuple[Any, DType]:
+def _prepared(b: Emitter, data: Any, temperature: float | None, dtype: DType | None) -> tuple[Any, DType]:
     """The exponents, in the wider of input and output type and at least float32; and the output type."""
     own = require_float(data)
     result = dtype or own
@@ -69,19 +70,19 @@ def _short(x: Any, dtype: DType | None = None) -> bool:
     return wide.is_float and wide.bits >= 32 and dtype in (None, wide)
 
 
-def _by_exponents(b: Any, g: Any, y: Any, axis: int, temperature: float | None) -> Any:
+def _by_exponents(b: Emitter, g: Any, y: Any, axis: int, temperature: float | None) -> Any:
     """(g - sum(g · y)) · y / temperature: the gradient of y = softmax(x / temperature)."""
     axis = axis_in(axis, len(y.shape), "axis")
     mean = b.reshape(b.reduce(g * y, op="sum", axes=(axis,)), shape=_kept(y, axis))
     return _tempered(b, (g - mean) * y, temperature)
 
 
-def _tempered(b: Any, cotangent: Any, temperature: float | None) -> Any:
+def _tempered(b: Emitter, cotangent: Any, temperature: float | None) -> Any:
     return cotangent if temperature in (None, 1.0) else cotangent / temperature
 
 
 def _gradient(
-    b: Any, g: Any, y: Any, x: Any, *, axis: int, temperature: float | None, dtype: DType | None, **_other: Any
+    b: Emitter, g: Any, y: Any, x: Any, *, axis: int, temperature: float | None, dtype: DType | None, **_other: Any
 ) -> tuple[Any, ...] | None:
     if not _short(x[0], dtype):
         return None
@@ -89,7 +90,7 @@ def _gradient(
 
 
 def _log_gradient(
-    b: Any, g: Any, y: Any, x: Any, *, axis: int, temperature: float | None, dtype: DType | None, **_other: Any
+    b: Emitter, g: Any, y: Any, x: Any, *, axis: int, temperature: float | None, dtype: DType | None, **_other: Any
 ) -> tuple[Any] | None:
     """g - sum(g) · exp(y)"""
     if not _short(x[0], dtype):
@@ -100,7 +101,7 @@ def _log_gradient(
     return (_tempered(b, g - b.exp(y) * total, temperature),)
 
 
-def _softmin_gradient(b: Any, g: Any, y: Any, x: Any, **attrs: Any) -> tuple[Any] | None:
+def _softmin_gradient(b: Emitter, g: Any, y: Any, x: Any, **attrs: Any) -> tuple[Any] | None:
     found = _gradient(b, g, y, x, **attrs)
     return None if found is None else (-found[0],)
 
@@ -109,7 +110,7 @@ def _mode_axis(x: Any, mode: str) -> int:
     return axis_in(1, len(x.shape)) if mode == "channel" else len(x.shape) - 1
 
 
-def _activation_gradient(b: Any, g: Any, y: Any, x: Any, *, mode: str) -> tuple[Any] | None:
+def _activation_gradient(b: Emitter, g: Any, y: Any, x: Any, *, mode: str) -> tuple[Any] | None:
     return (_by_exponents(b, g[0], y[0], _mode_axis(x[0], mode), None),) if _short(x[0]) else None
 
 
@@ -122,7 +123,7 @@ def _activation_gradient(b: Any, g: Any, y: Any, x: Any, *, mode: str) -> tuple[
     infer_inputs=first_from_output,
 )
 def softmax(
-    b: Any,
+    b: Emitter,
     data: Any,
     length: Any = None,
     *,
@@ -162,7 +163,7 @@ def softmax(
 
 @operator("log_softmax", gradient=_log_gradient, attrs=_ATTRS, same_shape=True)
 def log_softmax(
-    b: Any, data: Any, *, axis: int, temperature: float | None, dtype: DType | None, use_length: bool | None
+    b: Emitter, data: Any, *, axis: int, temperature: float | None, dtype: DType | None, use_length: bool | None
 ) -> Any:
     """log(softmax(x)), accurate even where softmax underflows
 
@@ -179,7 +180,7 @@ def log_softmax(
 
 @operator("softmin", gradient=_softmin_gradient, attrs=_ATTRS, same_shape=True)
 def softmin(
-    b: Any, data: Any, *, axis: int, temperature: float | None, dtype: DType | None, use_length: bool | None
+    b: Emitter, data: Any, *, axis: int, temperature: float | None, dtype: DType | None, use_length: bool | None
 ) -> Any:
     """softmax(-x)
 
@@ -200,7 +201,7 @@ def softmin(
     attrs={"mode": enum(("channel", "instance"), "instance", doc="the axis of the sum")},
     same_shape=True,
 )
-def softmax_activation(b: Any, data: Any, *, mode: str) -> Any:
+def softmax_activation(b: Emitter, data: Any, *, mode: str) -> Any:
     """softmax over the last axis (`instance`) or over axis 1 (`channel`)
 
     Shapes: data (batch, …) -> the same

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.operators.attributes import counted, enum, integer
 from gluonjit.operators.layers.convolution import deconvolution
 from gluonjit.operators.movement.broadcasting import repeated
@@ -46,7 +47,7 @@ def _weight(attrs: Mapping[str, Any], inputs: Shapes) -> Shapes:
     },
 )
 def upsampling(
-    b: Any,
+    b: Emitter,
     *data: Any,
     scale: int,
     num_filter: int,
@@ -94,7 +95,7 @@ def upsampling(
     return total
 
 
-def _bilinear(b: Any, data: tuple[Any, ...], scale: int) -> Any:
+def _bilinear(b: Emitter, data: tuple[Any, ...], scale: int) -> Any:
     require_float(data[0])
     channels, side = data[0].shape[1], _side(scale)
     attrs = deconvolution.parse(

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import F32, F64, I64
 from gluonjit.operators import gradients
 from gluonjit.operators.attributes import integer
@@ -27,7 +28,7 @@ _SMOOTHING = 1e-4
     outputs=lambda attrs: ("output0", "output1"),
     gradient=gradients.zero,
 )
-def calibrate_entropy(b: Any, hist: Any, hist_edges: Any, *, num_quantized_bins: int) -> Any:
+def calibrate_entropy(b: Emitter, hist: Any, hist_edges: Any, *, num_quantized_bins: int) -> Any:
     """The threshold that loses the least entropy when a symmetric histogram is quantized, and the divergence there
 
     Shapes: hist (bins,), hist_edges (bins + 1,) -> (1,), (1,)
@@ -63,7 +64,7 @@ def calibrate_entropy(b: Any, hist: Any, hist_edges: Any, *, num_quantized_bins:
     filled = b.cast(b.ne(whole, b.constant(0, F64)), dtype=F64)
     captured = [counts, sums(counts), sums(whole), sums(filled), b.iota(shape=(n,), axis=0, dtype=I64)]
 
-    def body(b: Any, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
+    def body(b: Emitter, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
         best, at = state
         counts, below, whole, filled, place = captured
         half = index + least

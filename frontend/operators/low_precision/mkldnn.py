@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gluonjit.ir.graph import Builder, Loc, Value
+from gluonjit.ir.graph import Builder, Emitter, Loc, Value
 from gluonjit.ir.types import F32, F64, I8, I32, U8, DType, TensorType, dtype_of
 from gluonjit.operators.attributes import boolean, integer
 from gluonjit.operators.control.loops_and_branches import ControlFlow
@@ -270,7 +270,7 @@ def _kind(node: Any) -> str:
 
 
 def _declare(name: str, doc: str, shapes: str, attrs: Mapping[str, Any], ends: Sequence[str], **kwargs: Any) -> None:
-    def expand(b: Any, *operands: Any, **attrs: Any) -> Any:
+    def expand(b: Emitter, *operands: Any, **attrs: Any) -> Any:
         raise OperatorError(f"{name} is not expanded: a graph of level 'traced' holds what it stands for")
 
     def outputs(attrs: Attrs) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import F32, I8, I32, U8, DType, dtype_of
 from gluonjit.operators import gradients
 from gluonjit.operators.attributes import enum, number, optional
@@ -47,12 +48,12 @@ def require_range(*ends: Any) -> None:
         require_shape(x, (1,), "minimum or maximum")
 
 
-def range_of(b: Any, least: Any, most: Any) -> Any:
+def range_of(b: Emitter, least: Any, most: Any) -> Any:
     """The larger absolute value."""
     return b.maximum(abs(least), abs(most))
 
 
-def to_integers(b: Any, x: Any, scale: Any, dtype: DType) -> Any:
+def to_integers(b: Emitter, x: Any, scale: Any, dtype: DType) -> Any:
     """x times a scale, rounded to the nearest integer (halves to even) and saturated."""
     return b.cast(b.rint(x * scale), dtype=dtype)
 
@@ -68,7 +69,7 @@ def _chosen(out_type: str, known: tuple[float, float] | None) -> DType:
     return _INTEGERS[out_type]
 
 
-def _ends(b: Any, least: Any, most: Any, dtype: DType) -> tuple[Any, Any]:
+def _ends(b: Emitter, least: Any, most: Any, dtype: DType) -> tuple[Any, Any]:
     """The minimum and maximum of a quantized result: symmetric for int8."""
     if dtype is U8:
         return least, most
@@ -76,18 +77,18 @@ def _ends(b: Any, least: Any, most: Any, dtype: DType) -> tuple[Any, Any]:
     return -reach, reach
 
 
-def _quantized(b: Any, data: Any, least: Any, most: Any, dtype: DType, span: float) -> Triple:
+def _quantized(b: Emitter, data: Any, least: Any, most: Any, dtype: DType, span: float) -> Triple:
     scale = scalar(b, span, F32) / range_of(b, least, most)
     return (to_integers(b, data, scale, dtype), *_ends(b, least, most, dtype))
 
 
-def _extremes(b: Any, x: Any) -> tuple[Any, Any]:
+def _extremes(b: Emitter, x: Any) -> tuple[Any, Any]:
     axes = tuple(range(len(x.shape)))
     least, most = (b.reshape(b.reduce(x, op=op, axes=axes), shape=(1,)) for op in ("min", "max"))
     return least, most
 
 
-def _constants(b: Any, ends: tuple[float, float]) -> tuple[Any, Any]:
+def _constants(b: Emitter, ends: tuple[float, float]) -> tuple[Any, Any]:
     return filled(b, ends[0], (1,), F32), filled(b, ends[1], (1,), F32)
 
 
@@ -98,7 +99,7 @@ def _constants(b: Any, ends: tuple[float, float]) -> tuple[Any, Any]:
     outputs=lambda attrs: ("output0", "output1", "output2"),
     gradient=gradients.zero,
 )
-def quantize(b: Any, data: Any, min_range: Any, max_range: Any, *, out_type: str) -> Any:
+def quantize(b: Emitter, data: Any, min_range: Any, max_range: Any, *, out_type: str) -> Any:
     """Quantizes float32 data with the given range; also returns the range
 
     Shapes: data (any), min_range and max_range (1,) -> data's shape, (1,), (1,)
@@ -122,7 +123,7 @@ def quantize(b: Any, data: Any, min_range: Any, max_range: Any, *, out_type: str
     outputs=lambda attrs: ("output0", "output1", "output2"),
     gradient=gradients.zero,
 )
-def quantize_v2(b: Any, data: Any, *, out_type: str, **calibration: Any) -> Any:
+def quantize_v2(b: Emitter, data: Any, *, out_type: str, **calibration: Any) -> Any:
     """Quantizes float32 data with the range found by calibration or else of the data; also returns the range
 
     Shapes: data (any) -> data's shape, (1,), (1,)
@@ -153,7 +154,7 @@ def quantize_v2(b: Any, data: Any, *, out_type: str, **calibration: Any) -> Any:
     outputs=lambda attrs: ("output0", "output1", "output2"),
     gradient=gradients.zero,
 )
-def quantize_asym(b: Any, data: Any, *, min_calib_range: float | None, max_calib_range: float | None) -> Any:
+def quantize_asym(b: Emitter, data: Any, *, min_calib_range: float | None, max_calib_range: float | None) -> Any:
     """Quantizes float32 data to uint8 so that their minimum becomes 0 and their maximum 255; also scale and shift
 
     Shapes: data (any) -> data's shape, (1,), (1,)
@@ -181,7 +182,7 @@ def quantize_asym(b: Any, data: Any, *, min_calib_range: float | None, max_calib
     attrs={"out_type": enum(("float32",), "float32", doc="of the result")},
     gradient=gradients.zero,
 )
-def dequantize(b: Any, data: Any, min_range: Any, max_range: Any, *, out_type: str) -> Any:
+def dequantize(b: Emitter, data: Any, min_range: Any, max_range: Any, *, out_type: str) -> Any:
     """Converts quantized integers to the float32 values that they represent
 
     Shapes: data (any), min_range and max_range (1,) -> data's shape
@@ -205,7 +206,7 @@ def dequantize(b: Any, data: Any, min_range: Any, max_range: Any, *, out_type: s
     outputs=lambda attrs: ("output0", "output1", "output2"),
     gradient=gradients.zero,
 )
-def requantize(b: Any, data: Any, min_range: Any, max_range: Any, *, out_type: str, **calibration: Any) -> Any:
+def requantize(b: Emitter, data: Any, min_range: Any, max_range: Any, *, out_type: str, **calibration: Any) -> Any:
     """Rescales int32 to 8-bit integers with the range of calibration or of the data, and returns the range
 
     Shapes: data (any), min_range and max_range (1,) -> data's shape, (1,), (1,)

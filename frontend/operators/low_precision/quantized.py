@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import F32, I8, I32, U8, DType
 from gluonjit.operators import gradients
 from gluonjit.operators.attributes import counted, enum, integer
@@ -64,7 +65,7 @@ def _sorted_inputs(given: tuple[Any, ...], no_bias: bool) -> tuple[list[Any], li
     return parts, list(zip(ends[::2], ends[1::2]))
 
 
-def _product_range(b: Any, ends: list[tuple[Any, Any]], dtype: DType) -> tuple[Any, Any]:
+def _product_range(b: Emitter, ends: list[tuple[Any, Any]], dtype: DType) -> tuple[Any, Any]:
     """Minimum and maximum of int32 sums of products. A factor's integer step is range / 127 (uint8: / 255)."""
     data, weight = (range_of(b, *pair) for pair in ends[:2])
     data = data / scalar(b, 255 if dtype is U8 else 127, F32)
@@ -81,7 +82,7 @@ def _product_range(b: Any, ends: list[tuple[Any, Any]], dtype: DType) -> tuple[A
     gradient=gradients.zero,
 )
 def quantized_convolution(
-    b: Any,
+    b: Emitter,
     data: Any,
     weight: Any,
     bias: Any = None,
@@ -119,7 +120,7 @@ def quantized_convolution(
     gradient=gradients.zero,
 )
 def quantized_fully_connected(
-    b: Any,
+    b: Emitter,
     data: Any,
     weight: Any,
     bias: Any = None,
@@ -168,7 +169,7 @@ def _with_range(*first: str) -> tuple[str, ...]:
     outputs=_results,
     gradient=gradients.zero,
 )
-def quantized_pooling(b: Any, data: Any, min_data: Any, max_data: Any, **attrs: Any) -> Any:
+def quantized_pooling(b: Emitter, data: Any, min_data: Any, max_data: Any, **attrs: Any) -> Any:
     """`Pooling` of integers: maxima, or averages rounded to the nearest integer; the range is unchanged
 
     Shapes: data (batch, channels, *space), min_data and max_data (1,) -> (batch, channels, *extents), (1,), (1,)
@@ -200,7 +201,7 @@ def quantized_pooling(b: Any, data: Any, min_data: Any, max_data: Any, **attrs: 
     outputs=_results,
     gradient=gradients.refused,
 )
-def quantized_activation(b: Any, data: Any, min_data: Any, max_data: Any, *, act_type: str) -> Any:
+def quantized_activation(b: Emitter, data: Any, min_data: Any, max_data: Any, *, act_type: str) -> Any:
     """`Activation` of integers, as int8; the range is unchanged
 
     Shapes: data (any), min_data and max_data (1,) -> data's shape, (1,), (1,)
@@ -218,7 +219,7 @@ def quantized_activation(b: Any, data: Any, min_data: Any, max_data: Any, *, act
 
 
 @operator("_contrib_quantized_flatten", inputs=_with_range("data"), outputs=_results, gradient=gradients.zero)
-def quantized_flatten(b: Any, data: Any, min_data: Any, max_data: Any) -> Any:
+def quantized_flatten(b: Emitter, data: Any, min_data: Any, max_data: Any) -> Any:
     """`Flatten` of integers; the range is unchanged
 
     Shapes: data (n, …), min_data and max_data (1,) -> (n, product of the others), (1,), (1,)
@@ -244,7 +245,7 @@ def quantized_flatten(b: Any, data: Any, min_data: Any, max_data: Any) -> Any:
     ],
     gradient=gradients.zero,
 )
-def quantized_embedding(b: Any, data: Any, weight: Any, min_weight: Any, max_weight: Any, **attrs: Any) -> Any:
+def quantized_embedding(b: Emitter, data: Any, weight: Any, min_weight: Any, max_weight: Any, **attrs: Any) -> Any:
     """`Embedding` with int8 weights; the result has the range of the weights
 
     Shapes: data (any), weight (input_dim, output_dim), min_weight and max_weight (1,) -> (*data.shape, output_dim),
@@ -262,7 +263,7 @@ def quantized_embedding(b: Any, data: Any, weight: Any, min_weight: Any, max_wei
 # Layers that rescale inputs of different ranges to one
 
 
-def _step(b: Any, least: Any, most: Any, dtype: DType) -> Any:
+def _step(b: Emitter, least: Any, most: Any, dtype: DType) -> Any:
     """The real value of one integer step."""
     return range_of(b, least, most) / scalar(b, SPANS[dtype], F32)
 
@@ -283,7 +284,7 @@ def _common(*inputs: Any) -> DType:
     outputs=_results,
     gradient=gradients.zero,
 )
-def quantized_concat(b: Any, *data: Any, num_args: int, dim: int) -> Any:
+def quantized_concat(b: Emitter, *data: Any, num_args: int, dim: int) -> Any:
     """`Concat` of integers, rescaled to the range of all inputs; the minima and maxima follow the tensors
 
     Shapes: num_args tensors alike but along `dim`, then a minimum and a maximum (1,) of each -> the joined tensor,
@@ -323,7 +324,7 @@ def quantized_concat(b: Any, *data: Any, num_args: int, dim: int) -> Any:
     gradient=gradients.refused,
 )
 def quantized_add(
-    b: Any, lhs: Any, rhs: Any, lhs_min: Any, lhs_max: Any, rhs_min: Any, rhs_max: Any, **calibration: Any
+    b: Emitter, lhs: Any, rhs: Any, lhs_min: Any, lhs_max: Any, rhs_min: Any, rhs_max: Any, **calibration: Any
 ) -> Any:
     """The elementwise sum of integers: 8-bit if calibration found a range, else int32
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.operators.attributes import integer, shape
 from gluonjit.operators.registry import OperatorError, Shape, operator
 from gluonjit.operators.support import Shapes, merge, shape_text
@@ -29,7 +30,7 @@ def _infer_transpose_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: S
     attrs={"axes": shape((), doc="result axis k is data axis axes[k]; () reverses all")},
     infer_inputs=_infer_transpose_inputs,
 )
-def transpose(b: Any, data: Any, *, axes: Shape) -> Any:
+def transpose(b: Emitter, data: Any, *, axes: Shape) -> Any:
     """The data with its axes permuted
 
     Shapes: data (any) -> its extents in the order `axes`
@@ -77,7 +78,7 @@ def _infer_swap_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes
     attrs={"dim1": integer(0, doc="an axis"), "dim2": integer(0, doc="another axis")},
     infer_inputs=_infer_swap_inputs,
 )
-def swap_axis(b: Any, data: Any, *, dim1: int, dim2: int) -> Any:
+def swap_axis(b: Emitter, data: Any, *, dim1: int, dim2: int) -> Any:
     """The data with two axes exchanged
 
     Shapes: data (any) -> the same with extents `dim1` and `dim2` exchanged
@@ -100,7 +101,7 @@ def _block_axes(data: Any, block: int, what: str) -> tuple[int, int, int, int]:
 
 
 @operator("depth_to_space", attrs={"block_size": integer(doc="height and width of a block")})
-def depth_to_space(b: Any, data: Any, *, block_size: int) -> Any:
+def depth_to_space(b: Emitter, data: Any, *, block_size: int) -> Any:
     """Moves channels into blocks of pixels, `block_size` high and wide
 
     Shapes: data (n, s * s * c, h, w) -> (n, c, s * h, s * w), where s is `block_size`
@@ -124,7 +125,7 @@ def depth_to_space(b: Any, data: Any, *, block_size: int) -> Any:
 
 
 @operator("space_to_depth", attrs={"block_size": integer(doc="height and width of a block")})
-def space_to_depth(b: Any, data: Any, *, block_size: int) -> Any:
+def space_to_depth(b: Emitter, data: Any, *, block_size: int) -> Any:
     """Moves blocks of pixels, `block_size` high and wide, into channels
 
     Shapes: data (n, c, s * h, s * w) -> (n, s * s * c, h, w), where s is `block_size`

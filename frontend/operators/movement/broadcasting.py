@@ -6,12 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.operators.attributes import axes, integer, optional, shape
 from gluonjit.operators.registry import OperatorError, Shape, operator
 from gluonjit.operators.support import axis_in, shape_text
 
 
-def _stretched(b: Any, x: Any, new: Sequence[int]) -> Any:
+def _stretched(b: Emitter, x: Any, new: Sequence[int]) -> Any:
     """`x` broadcast to shape `new` of its own rank."""
     old = tuple(x.shape)
     if any(n != 1 and n != m for n, m in zip(old, new)):
@@ -25,7 +26,7 @@ def _same_rank(old: Sequence[int], new: Sequence[int]) -> None:
 
 
 @operator("broadcast_to", attrs={"shape": shape((), doc="0 keeps the dimension")})
-def broadcast_to(b: Any, data: Any, *, shape: Shape) -> Any:
+def broadcast_to(b: Emitter, data: Any, *, shape: Shape) -> Any:
     """Broadcasts axes of length 1 to the given shape; a 0 in the shape keeps the axis unchanged
 
     Shapes: data (any) -> `shape`, of as many axes
@@ -49,7 +50,7 @@ def broadcast_to(b: Any, data: Any, *, shape: Shape) -> Any:
         "size": shape((), doc="their new extents"),
     },
 )
-def broadcast_axis(b: Any, data: Any, *, axis: Shape, size: Shape) -> Any:
+def broadcast_axis(b: Emitter, data: Any, *, axis: Shape, size: Shape) -> Any:
     """Broadcasts the given axes, which must have length 1, to the given sizes
 
     Shapes: data (any) -> the same, but `size` along `axis`
@@ -74,7 +75,7 @@ def broadcast_axis(b: Any, data: Any, *, axis: Shape, size: Shape) -> Any:
     inputs=("lhs", "rhs"),
     attrs={"lhs_axes": axes(None, doc="of lhs; None: all"), "rhs_axes": axes(None, doc="of rhs; None: all")},
 )
-def broadcast_like(b: Any, lhs: Any, rhs: Any, *, lhs_axes: Shape | None, rhs_axes: Shape | None) -> Any:
+def broadcast_like(b: Emitter, lhs: Any, rhs: Any, *, lhs_axes: Shape | None, rhs_axes: Shape | None) -> Any:
     """Broadcasts lhs to the shape of rhs, or only its axes `lhs_axes` to the sizes of the axes `rhs_axes` of rhs
 
     Shapes: lhs (any), rhs of as many axes -> rhs's shape
@@ -100,7 +101,7 @@ def broadcast_like(b: Any, lhs: Any, rhs: Any, *, lhs_axes: Shape | None, rhs_ax
 
 
 @operator("tile", attrs={"reps": shape(doc="repetitions of each axis; missing leading ones are 1")})
-def tile(b: Any, data: Any, *, reps: Shape) -> Any:
+def tile(b: Emitter, data: Any, *, reps: Shape) -> Any:
     """Repeats the whole tensor `reps` times along each axis
 
     Shapes: data (any) -> each extent times its entry of `reps`
@@ -127,7 +128,7 @@ def tile(b: Any, data: Any, *, reps: Shape) -> Any:
     return b.reshape(spread, shape=tuple(count * n for count, n in zip(counts, old)))
 
 
-def repeated(b: Any, x: Any, counts: Sequence[int]) -> Any:
+def repeated(b: Emitter, x: Any, counts: Sequence[int]) -> Any:
     """Repeats each element `counts[axis]` times in succession along each axis."""
     old = tuple(x.shape)
     wide: list[int] = []
@@ -148,7 +149,7 @@ def repeated(b: Any, x: Any, counts: Sequence[int]) -> Any:
         "axis": optional(integer(doc="along which to repeat; None: in the flattened data"), None),
     },
 )
-def repeat(b: Any, data: Any, *, repeats: int, axis: int | None) -> Any:
+def repeat(b: Emitter, data: Any, *, repeats: int, axis: int | None) -> Any:
     """Repeats each element `repeats` times in succession along the axis; without an axis, in the flattened tensor
 
     Shapes: data (any) -> the same, with `repeats` times the extent along `axis`; a vector if `axis` is None

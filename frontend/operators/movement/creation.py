@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import F32, F64, I64, DType, dtype_of
 from gluonjit.operators.attributes import boolean, dtype, integer, number, optional, shape, string
 from gluonjit.operators.registry import OperatorError, Shape, operator
@@ -19,13 +20,13 @@ _PLACED = {
 }
 
 
-def filled(b: Any, value: float, shape: Shape, dtype: DType) -> Any:
+def filled(b: Emitter, value: float, shape: Shape, dtype: DType) -> Any:
     """A tensor of equal elements."""
     return b.broadcast(scalar(b, value, dtype), shape=tuple(shape))
 
 
 @operator("_zeros", inputs=(), attrs=_PLACED)
-def zeros(b: Any, *, shape: Shape, ctx: str, dtype: DType) -> Any:
+def zeros(b: Emitter, *, shape: Shape, ctx: str, dtype: DType) -> Any:
     """A tensor of zeros
 
     Shapes: no inputs -> `shape`
@@ -38,7 +39,7 @@ def zeros(b: Any, *, shape: Shape, ctx: str, dtype: DType) -> Any:
 
 
 @operator("_ones", inputs=(), attrs=_PLACED)
-def ones(b: Any, *, shape: Shape, ctx: str, dtype: DType) -> Any:
+def ones(b: Emitter, *, shape: Shape, ctx: str, dtype: DType) -> Any:
     """A tensor of ones
 
     Shapes: no inputs -> `shape`
@@ -50,7 +51,7 @@ def ones(b: Any, *, shape: Shape, ctx: str, dtype: DType) -> Any:
 
 
 @operator("_full", inputs=(), attrs={**_PLACED, "value": number(doc="of all elements")})
-def full(b: Any, *, shape: Shape, ctx: str, dtype: DType, value: float) -> Any:
+def full(b: Emitter, *, shape: Shape, ctx: str, dtype: DType, value: float) -> Any:
     """A tensor in which every element is `value`
 
     Shapes: no inputs -> `shape`
@@ -63,7 +64,7 @@ def full(b: Any, *, shape: Shape, ctx: str, dtype: DType, value: float) -> Any:
 
 
 @operator("zeros_like", same_shape=True)
-def zeros_like(b: Any, data: Any) -> Any:
+def zeros_like(b: Emitter, data: Any) -> Any:
     """A tensor of zeros with the data's shape and element type
 
     Shapes: data (any) -> the same
@@ -75,7 +76,7 @@ def zeros_like(b: Any, data: Any) -> Any:
 
 
 @operator("ones_like", same_shape=True)
-def ones_like(b: Any, data: Any) -> Any:
+def ones_like(b: Emitter, data: Any) -> Any:
     """A tensor of ones with the data's shape and element type
 
     Shapes: data (any) -> the same
@@ -89,7 +90,7 @@ def ones_like(b: Any, data: Any) -> Any:
 # Ranges
 
 
-def progression(b: Any, start: float, step: float, n: int, dtype: DType, repeat: int = 1) -> Any:
+def progression(b: Emitter, start: float, step: float, n: int, dtype: DType, repeat: int = 1) -> Any:
     """start, start + step, … (`n` elements in all, each number `repeat` times), computed in `dtype`."""
     repeat = min(repeat, max(n, 1))  # what is cut off must not take memory
     if n == 0:
@@ -120,7 +121,7 @@ def progression(b: Any, start: float, step: float, n: int, dtype: DType, repeat:
     },
 )
 def arange(
-    b: Any, *, start: float, stop: float | None, step: float, repeat: int, infer_range: bool, ctx: str, dtype: DType
+    b: Emitter, *, start: float, stop: float | None, step: float, repeat: int, infer_range: bool, ctx: str, dtype: DType
 ) -> Any:
     """The numbers start, start + step, … below stop; without stop, from 0 up to `start`
 
@@ -163,7 +164,7 @@ def range_length(start: float, stop: float, step: float) -> int:
         "dtype": dtype(F32, among=FLOATS_AND_INTEGERS, doc="of the result"),
     },
 )
-def linspace(b: Any, *, start: float, stop: float, num: int, endpoint: bool, ctx: str, dtype: DType) -> Any:
+def linspace(b: Emitter, *, start: float, stop: float, num: int, endpoint: bool, ctx: str, dtype: DType) -> Any:
     """`num` evenly spaced numbers from start to stop
 
     Shapes: no inputs -> (num,)
@@ -186,7 +187,7 @@ def linspace(b: Any, *, start: float, stop: float, num: int, endpoint: bool, ctx
         "axis": optional(integer(doc="of which the result has the length; None: the data's shape"), None),
     },
 )
-def arange_like(b: Any, data: Any, *, start: float, step: float, repeat: int, ctx: str, axis: int | None) -> Any:
+def arange_like(b: Emitter, data: Any, *, start: float, step: float, repeat: int, ctx: str, axis: int | None) -> Any:
     """The numbers start, start + step, … in the data's shape; with `axis`, a vector of that axis's length
 
     Shapes: data (any) -> the same; with `axis`, (data.shape[axis],)
@@ -218,7 +219,7 @@ def arange_like(b: Any, data: Any, *, start: float, step: float, repeat: int, ct
         "dtype": dtype(F32, among=tuple(n for n in FLOATS_AND_INTEGERS if n != "bfloat16"), doc="of the result"),
     },
 )
-def eye(b: Any, *, N: int, M: int, k: int, ctx: str, dtype: DType) -> Any:
+def eye(b: Emitter, *, N: int, M: int, k: int, ctx: str, dtype: DType) -> Any:
     """A matrix with ones on a diagonal and zeros elsewhere
 
     Shapes: no inputs -> (N, M)
@@ -234,7 +235,7 @@ def eye(b: Any, *, N: int, M: int, k: int, ctx: str, dtype: DType) -> Any:
     return b.cast(b.eq(column, row + k), dtype=dtype)
 
 
-def diagonal(b: Any, x: Any, k: int) -> Any:
+def diagonal(b: Emitter, x: Any, k: int) -> Any:
     """Diagonal `k` of the matrices in the last two axes, as the last axis."""
     *lead, rows, columns = x.shape
     first, room = (k, min(rows, columns - k)) if k >= 0 else (-k * columns, min(rows + k, columns))
@@ -244,7 +245,7 @@ def diagonal(b: Any, x: Any, k: int) -> Any:
     return b.slice(flat, start=start, size=(*lead, count), step=(*(1 for _ in lead), columns + 1))
 
 
-def from_diagonal(b: Any, x: Any, k: int) -> Any:
+def from_diagonal(b: Emitter, x: Any, k: int) -> Any:
     """Square matrices with the last axis of `x` on diagonal `k` and zeros elsewhere."""
     *lead, n = x.shape
     side = n + abs(k)
@@ -266,7 +267,7 @@ def from_diagonal(b: Any, x: Any, k: int) -> Any:
         "axis2": integer(1, doc="the columns"),
     },
 )
-def diag(b: Any, data: Any, *, k: int, axis1: int, axis2: int) -> Any:
+def diag(b: Emitter, data: Any, *, k: int, axis1: int, axis2: int) -> Any:
     """A diagonal of the matrices in two axes, as the last axis; for a vector, the matrix with that diagonal
 
     Shapes: data (n,) -> (n + |k|, n + |k|); data with axes of length n and m -> the other axes, then the length of the

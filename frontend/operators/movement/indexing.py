@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from gluonjit.ir.dims import is_static
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.primitives.host_call import ERRORS
 from gluonjit.ir.types import F64, I32, I64, dtype_of
 from gluonjit.operators.attributes import boolean, enum, integer, optional
@@ -28,7 +29,7 @@ from gluonjit.operators.support import (
 )
 
 
-def as_index(b: Any, x: Any) -> Any:
+def as_index(b: Emitter, x: Any) -> Any:
     """`x` as integers; floats are truncated."""
     dtype = require_numeric("indexing", x)
     if dtype.is_integer:
@@ -36,7 +37,7 @@ def as_index(b: Any, x: Any) -> Any:
     return b.cast(x, dtype=I64 if dtype is F64 else I32)
 
 
-def inside(b: Any, indices: Any, shape: Shape) -> Any:
+def inside(b: Emitter, indices: Any, shape: Shape) -> Any:
     """Index tuples (along the first axis of `indices`) as nonnegative integers; IndexError if one is out of bounds."""
     index = as_index(b, indices)
     if dtype_of(index).bits < 32:
@@ -55,7 +56,7 @@ def inside(b: Any, indices: Any, shape: Shape) -> Any:
         "mode": enum(("clip", "raise", "wrap"), "clip", doc="treatment of indices out of bounds"),
     },
 )
-def take(b: Any, a: Any, indices: Any, *, axis: int, mode: str) -> Any:
+def take(b: Emitter, a: Any, indices: Any, *, axis: int, mode: str) -> Any:
     """The slices of `a` at `indices` along the axis; the axes of `indices` replace it
 
     Shapes: a (any), indices (any) -> a's shape, with that of `indices` in place of `axis`
@@ -84,7 +85,7 @@ ERRORS["take"] = lambda *_: OperatorError("take operator contains indices out of
 
 
 @operator("batch_take", inputs=("a", "indices"))
-def batch_take(b: Any, a: Any, indices: Any) -> Any:
+def batch_take(b: Emitter, a: Any, indices: Any) -> Any:
     """One element of each row: out[i] = a[i, indices[i]]; `indices` are int32
 
     Shapes: a (n, m), indices (n,) -> (n,)
@@ -109,7 +110,7 @@ def batch_take(b: Any, a: Any, indices: Any) -> Any:
     imperative_only="the length of its result depends on the values of the mask; write where(mask, data, 0), "
     "which keeps the shape",
 )
-def boolean_mask(b: Any, data: Any, index: Any, *, axis: int) -> Any:
+def boolean_mask(b: Emitter, data: Any, index: Any, *, axis: int) -> Any:
     """The slices of the data along the axis at which the vector `index` is nonzero
 
     Shapes: data (any), index (data.shape[axis],) -> data's shape, with fewer elements along `axis`
@@ -127,7 +128,7 @@ def boolean_mask(b: Any, data: Any, index: Any, *, axis: int) -> Any:
     return b.gather(data, b.constant(np.flatnonzero(index), I64), axis=axis)
 
 
-def along_axis(b: Any, x: Any, index: Any, axis: int) -> Any:
+def along_axis(b: Emitter, x: Any, index: Any, axis: int) -> Any:
     """One element of each line along `axis`, at `index` (clipped), whose shape is that of `x` without the axis."""
     shape = tuple(x.shape)
     outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
@@ -167,7 +168,7 @@ def _pick_index(attrs: Mapping[str, Any], shapes: Shapes) -> Shapes:
     },
     complete=_pick_index,
 )
-def pick(b: Any, data: Any, index: Any, *, axis: int | None, keepdims: bool, mode: str) -> Any:
+def pick(b: Emitter, data: Any, index: Any, *, axis: int | None, keepdims: bool, mode: str) -> Any:
     """One element of each line along the axis, at `index`
 
     Shapes: data (any), index (data's without `axis`, or with 1 there) -> data's without `axis`, or with `keepdims` 1
@@ -201,7 +202,7 @@ def check_tuples(operator: str, indices: Any, rank: int) -> None:
         raise OperatorError(f"Number of indices exceeds data dimension: {indices.shape[0]} for an array of {rank} axes")
 
 
-def per_row(b: Any, values: Sequence[int], index: Any) -> Any:
+def per_row(b: Emitter, values: Sequence[int], index: Any) -> Any:
     """`values`, one for each row of `index`, in a shape that broadcasts against it."""
     shape = (len(values), *(1,) * (len(index.shape) - 1))
     if is_static(values):
@@ -210,7 +211,7 @@ def per_row(b: Any, values: Sequence[int], index: Any) -> Any:
 
 
 @operator("gather_nd", inputs=("data", "indices"))
-def gather_nd(b: Any, data: Any, indices: Any) -> Any:
+def gather_nd(b: Emitter, data: Any, indices: Any) -> Any:
     """data[indices[0], indices[1], …]; negative indices count from the end, and an index out of bounds is an error
 
     Shapes: data (any), indices (m, *where) -> (*where, *data.shape[m:])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import dtype_of
 from gluonjit.operators.attributes import boolean, counted, integer, shape
 from gluonjit.operators.registry import OperatorError, Shape, operator
@@ -55,7 +56,7 @@ def _infer_concat_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shap
     complete=_concat_complete,
     infer_inputs=_infer_concat_inputs,
 )
-def concat(b: Any, *data: Any, num_args: int, dim: int) -> Any:
+def concat(b: Emitter, *data: Any, num_args: int, dim: int) -> Any:
     """Concatenates the inputs along the axis `dim`
 
     Shapes: arrays alike but along `dim` -> the same, with the sum of their extents along `dim`
@@ -99,7 +100,7 @@ def _infer_rnn_param_concat_inputs(attrs: Mapping[str, Any], inputs: Shapes, out
     },
     infer_inputs=_infer_rnn_param_concat_inputs,
 )
-def rnn_param_concat(b: Any, *data: Any, num_args: int, dim: int) -> Any:
+def rnn_param_concat(b: Emitter, *data: Any, num_args: int, dim: int) -> Any:
     """Concatenates the parameters of a recurrent layer to one vector
 
     Shapes: vectors -> (the sum of their lengths,)
@@ -135,7 +136,7 @@ def _infer_stack_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shape
     complete=_alike,
     infer_inputs=_infer_stack_inputs,
 )
-def stack(b: Any, *data: Any, axis: int, num_args: int) -> Any:
+def stack(b: Emitter, *data: Any, axis: int, num_args: int) -> Any:
     """Joins inputs of the same shape along a new axis
 
     Shapes: n arrays of one shape -> that shape, with n inserted at `axis`
@@ -160,7 +161,7 @@ def stack(b: Any, *data: Any, axis: int, num_args: int) -> Any:
 # Splitting
 
 
-def part(b: Any, x: Any, axis: int, start: int, stop: int) -> Any:
+def part(b: Emitter, x: Any, axis: int, start: int, stop: int) -> Any:
     """x[start:stop] along one axis."""
     old = tuple(x.shape)
     if (start, stop) == (0, old[axis]):
@@ -168,7 +169,7 @@ def part(b: Any, x: Any, axis: int, start: int, stop: int) -> Any:
     return b.slice(x, start=_with((0,) * len(old), axis, start), size=_with(old, axis, stop - start))
 
 
-def _squeezed(b: Any, x: Any, axis: int) -> Any:
+def _squeezed(b: Emitter, x: Any, axis: int) -> Any:
     return b.reshape(x, shape=(*x.shape[:axis], *x.shape[axis + 1 :]))
 
 
@@ -205,7 +206,7 @@ def _infer_split_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shape
     outputs=lambda attrs: tuple(f"output{k}" for k in range(attrs["num_outputs"])),
     infer_inputs=_infer_split_inputs,
 )
-def slice_channel(b: Any, data: Any, *, num_outputs: int, axis: int, squeeze_axis: bool) -> Any:
+def slice_channel(b: Emitter, data: Any, *, num_outputs: int, axis: int, squeeze_axis: bool) -> Any:
     """Splits the data into `num_outputs` parts of equal length along the axis
 
     Shapes: data (any) -> num_outputs times the same, with 1 / num_outputs of the extent along `axis`
@@ -245,7 +246,7 @@ def _part_count(attrs: Mapping[str, Any]) -> int:
         ("output",) if _part_count(attrs) == 1 else tuple(f"output{k}" for k in range(_part_count(attrs)))
     ),
 )
-def split_v2(b: Any, data: Any, *, indices: Shape, axis: int, squeeze_axis: bool, sections: int) -> Any:
+def split_v2(b: Emitter, data: Any, *, indices: Shape, axis: int, squeeze_axis: bool, sections: int) -> Any:
     """Splits the data along the axis before each of `indices`, or into `sections` equal parts
 
     Shapes: data (any) -> parts that differ along `axis`

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import F32, F64, I32, DType, dtype_of
 from gluonjit.operators.attributes import dtype, integer, number, optional, shape
 from gluonjit.operators.documentation import documented
@@ -32,7 +33,7 @@ operator("_npi_ones", inputs=(), attrs=_PLACED)(ones.expand)
 
 
 @operator("_npi_identity", inputs=(), attrs=_PLACED)
-def identity(b: Any, *, shape: Shape, ctx: str, dtype: DType) -> Any:
+def identity(b: Emitter, *, shape: Shape, ctx: str, dtype: DType) -> Any:
     """The identity matrix
 
     Shapes: no inputs -> `shape`, which is square
@@ -56,7 +57,7 @@ def identity(b: Any, *, shape: Shape, ctx: str, dtype: DType) -> Any:
     },
     same_shape=True,
 )
-def full_like(b: Any, a: Any, *, fill_value: float, ctx: str, dtype: DType | None) -> Any:
+def full_like(b: Emitter, a: Any, *, fill_value: float, ctx: str, dtype: DType | None) -> Any:
     """A tensor of the shape of `a`, filled with a number
 
     Shapes: a (any) -> the same
@@ -68,7 +69,7 @@ def full_like(b: Any, a: Any, *, fill_value: float, ctx: str, dtype: DType | Non
 
 
 @operator("_npi_arange", inputs=(), attrs=arange.attrs)
-def np_arange(b: Any, *, start: float, stop: float | None, step: float, dtype: DType, **more: Any) -> Any:
+def np_arange(b: Emitter, *, start: float, stop: float | None, step: float, dtype: DType, **more: Any) -> Any:
     """start, start + step, … below stop, possibly empty; a single number is the stop, and the start is 0
 
     Shapes: no inputs -> (max(ceil((stop - start) / step), 0),)
@@ -91,7 +92,7 @@ def np_arange(b: Any, *, start: float, stop: float | None, step: float, dtype: D
         "k": integer(0, doc="which diagonal; positive ones are above the main one"),
     },
 )
-def np_eye(b: Any, *, N: int, M: int | None, k: int, ctx: str, dtype: DType) -> Any:
+def np_eye(b: Emitter, *, N: int, M: int | None, k: int, ctx: str, dtype: DType) -> Any:
     """Ones on a diagonal, zeros elsewhere
 
     Shapes: no inputs -> (N, M)
@@ -112,7 +113,7 @@ def np_eye(b: Any, *, N: int, M: int | None, k: int, ctx: str, dtype: DType) -> 
 def _declare_window(name: str, doc: str, y: str, weights: tuple[float, ...]) -> None:
     """`weights`: of 1, cos(t), cos(2 t), where t goes once around."""
 
-    def expand(b: Any, *, M: int | None, ctx: str, dtype: DType) -> Any:
+    def expand(b: Emitter, *, M: int | None, ctx: str, dtype: DType) -> Any:
         count = max(M or 0, 0)
         check_table(count)
         if count < 2:
@@ -145,7 +146,7 @@ _declare_window("blackman", "The Blackman", "[-0.  ,  0.34,  1.  ,  0.34, -0.  ]
         "ctx": CTX,
     },
 )
-def indices(b: Any, *, dimensions: Shape, dtype: DType, ctx: str) -> Any:
+def indices(b: Emitter, *, dimensions: Shape, dtype: DType, ctx: str) -> Any:
     """The indices of each element of a grid, along a new first axis
 
     Shapes: no inputs -> (axes, *dimensions)
@@ -162,7 +163,7 @@ def indices(b: Any, *, dimensions: Shape, dtype: DType, ctx: str) -> Any:
 
 
 @operator("_npi_logspace", inputs=(), attrs={**linspace.attrs, "base": number(10.0, doc="of the powers")})
-def logspace(b: Any, *, base: float, dtype: DType, **even: Any) -> Any:
+def logspace(b: Emitter, *, base: float, dtype: DType, **even: Any) -> Any:
     """Powers of `base`, whose exponents go from start to stop in equal steps
 
     Shapes: no inputs -> (num,)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.primitives.host_call import ERRORS
 from gluonjit.ir.types import F32, F64, I64, dtype_of
 from gluonjit.operators import gradients
@@ -23,7 +24,7 @@ from gluonjit.operators.support import axis_in, require_numeric, require_same_dt
 # Differences
 
 
-def _steps(b: Any, x: Any, axis: int) -> Any:
+def _steps(b: Emitter, x: Any, axis: int) -> Any:
     n = x.shape[axis]
     return part(b, x, axis, min(1, n), n) - part(b, x, axis, 0, max(n - 1, 0))
 
@@ -33,7 +34,7 @@ def _steps(b: Any, x: Any, axis: int) -> Any:
     inputs=("a",),
     attrs={"n": integer(1, low=0, doc="how often differences are taken"), "axis": integer(-1, doc="along which")},
 )
-def diff(b: Any, a: Any, *, n: int, axis: int) -> Any:
+def diff(b: Emitter, a: Any, *, n: int, axis: int) -> Any:
     """The differences of neighbours along an axis, taken `n` times
 
     Shapes: a (any) -> the same, with `n` less along `axis`
@@ -63,7 +64,7 @@ def _ediff1d_inputs(attrs: Mapping[str, Any]) -> tuple[str, ...]:
     },
 )
 def ediff1d(
-    b: Any,
+    b: Emitter,
     input1: Any,
     input2: Any = None,
     input3: Any = None,
@@ -106,13 +107,13 @@ _PLACES = {
 }
 
 
-def _lined_up(b: Any, arr: Any, axis: int | None) -> tuple[Any, int]:
+def _lined_up(b: Emitter, arr: Any, axis: int | None) -> tuple[Any, int]:
     if axis is None:
         return b.reshape(arr, shape=(math.prod(arr.shape),)), 0
     return arr, axis_in(axis, len(arr.shape))
 
 
-def _merged(b: Any, arr: Any, values: Any, places: Any, axis: int) -> Any:
+def _merged(b: Emitter, arr: Any, values: Any, places: Any, axis: int) -> Any:
     """`arr` with slice k of `values` in front of its slice places[k]."""
     n, m = arr.shape[axis], values.shape[axis]
     if not m:
@@ -125,7 +126,7 @@ def _merged(b: Any, arr: Any, values: Any, places: Any, axis: int) -> Any:
 
 
 def _inserted(
-    b: Any, name: str, arr: Any, values: Any, places: Any, axis: int, single: bool, scalar_place: bool
+    b: Emitter, name: str, arr: Any, values: Any, places: Any, axis: int, single: bool, scalar_place: bool
 ) -> Any:
     """`places`: a vector of i64, from 0. `single`: it is one, where all of `values` go."""
     rank = len(arr.shape)
@@ -153,7 +154,7 @@ def _declare_insert(form: str, doc: str, note: str, call: str, y: str) -> None:
         return ("arr", *values, "obj") if form == "tensor" else ("arr", *values)
 
     def expand(
-        b: Any, arr: Any, values: Any = None, obj: Any = None, *, val: float | None, axis: int | None, **places: Any
+        b: Emitter, arr: Any, values: Any = None, obj: Any = None, *, val: float | None, axis: int | None, **places: Any
     ) -> Any:
         arr, axis = _lined_up(b, arr, axis)
         n = arr.shape[axis]
@@ -204,7 +205,7 @@ _BY_VALUES = "the length of its result depends on the values of `obj`; give a nu
     attrs=_PLACES,
 )
 def delete(
-    b: Any,
+    b: Emitter,
     arr: Any,
     obj: Any = None,
     *,
@@ -246,7 +247,7 @@ class PercentileError(OperatorError, ValueError):
 ERRORS["percentile"] = lambda *_: PercentileError("percentile exceeds the valid range")
 
 
-def _between(b: Any, lines: Any, place: Any, how: str) -> Any:
+def _between(b: Emitter, lines: Any, place: Any, how: str) -> Any:
     """The elements at fractional places (q,) of sorted lines (n, m): (q, n)."""
     n, m = lines.shape
 
@@ -278,7 +279,7 @@ def _between(b: Any, lines: Any, place: Any, how: str) -> Any:
     gradient=gradients.zero,
 )
 def percentile(
-    b: Any, a: Any, q: Any = None, *, axis: Shape | None, interpolation: str, keepdims: bool, q_scalar: float | None
+    b: Emitter, a: Any, q: Any = None, *, axis: Shape | None, interpolation: str, keepdims: bool, q_scalar: float | None
 ) -> Any:
     """The elements below which a percentage of all elements lies; float32 for integers
 
@@ -327,7 +328,7 @@ def percentile(
     gradient=gradients.zero,
     imperative_only="the length of its result depends on the values; count with one_hot and sum, for a known length",
 )
-def bincount(b: Any, data: Any, weights: Any = None, *, minlength: int, has_weights: bool) -> Any:
+def bincount(b: Emitter, data: Any, weights: Any = None, *, minlength: int, has_weights: bool) -> Any:
     """How often each whole number from 0 on occurs, or the sum of its weights
 
     Shapes: data (n,), weights (n,) -> (max(data) + 1,), or `minlength` if that is more
@@ -348,7 +349,7 @@ def bincount(b: Any, data: Any, weights: Any = None, *, minlength: int, has_weig
 
 
 @operator("_npi_polyval", inputs=("p", "x"))
-def polyval(b: Any, p: Any, x: Any) -> Any:
+def polyval(b: Emitter, p: Any, x: Any) -> Any:
     """The polynomial with the coefficients p, the highest power first, at each x
 
     Shapes: p (n,), x (any) -> x's shape
@@ -375,7 +376,7 @@ def polyval(b: Any, p: Any, x: Any) -> Any:
         "axes": optional(shape(doc="of the plane; None: (0, 1)"), None),
     },
 )
-def rot90(b: Any, data: Any, *, k: int, axes: Shape | None) -> Any:
+def rot90(b: Emitter, data: Any, *, k: int, axes: Shape | None) -> Any:
     """Turns the plane of two axes by quarters, from the first towards the second
 
     Shapes: data (any of two axes or more) -> the same, or with these axes exchanged
@@ -401,7 +402,7 @@ def rot90(b: Any, data: Any, *, k: int, axes: Shape | None) -> Any:
 
 
 @operator("_npi_diag_indices_from", gradient=gradients.zero)
-def diag_indices_from(b: Any, data: Any) -> Any:
+def diag_indices_from(b: Emitter, data: Any) -> Any:
     """The indices of the main diagonal: a row for each axis, as int64
 
     Shapes: data (n, …, n) -> (axes, n)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from gluonjit.ir.dims import is_equal
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.opdef import REQUIRED
 from gluonjit.ir.types import I64, dtype_of
 from gluonjit.operators.attributes import (
@@ -37,7 +38,7 @@ from gluonjit.operators.support import axis_in, require_same_dtype, scalar, shap
     inputs=("a",),
     attrs={"axes": optional(shape(doc="result axis k is data axis axes[k]; None reverses all"), None)},
 )
-def transpose(b: Any, a: Any, *, axes: Shape | None) -> Any:
+def transpose(b: Emitter, a: Any, *, axes: Shape | None) -> Any:
     """Permutes the axes; reverses them if no order is given
 
     Shapes: a (any) -> its extents in the order `axes`
@@ -59,7 +60,7 @@ def transpose(b: Any, a: Any, *, axes: Shape | None) -> Any:
     inputs=("a",),
     attrs={"source": shape(doc="axes to move"), "destination": shape(doc="where they go")},
 )
-def moveaxis(b: Any, a: Any, *, source: Shape, destination: Shape) -> Any:
+def moveaxis(b: Emitter, a: Any, *, source: Shape, destination: Shape) -> Any:
     """Moves the axes `source` to the positions `destination`; the others keep their order
 
     Shapes: a (any) -> the same, in another order
@@ -80,7 +81,7 @@ def moveaxis(b: Any, a: Any, *, source: Shape, destination: Shape) -> Any:
 @operator(
     "_np_squeeze", inputs=("a",), attrs={"axis": optional(shape(doc="axes to remove; None: all of length 1"), None)}
 )
-def squeeze(b: Any, a: Any, *, axis: Shape | None) -> Any:
+def squeeze(b: Emitter, a: Any, *, axis: Shape | None) -> Any:
     """Removes the given axes, which must have length 1, or by default all axes of length 1
 
     Shapes: a (any) -> a's without these axes
@@ -96,7 +97,7 @@ def squeeze(b: Any, a: Any, *, axis: Shape | None) -> Any:
 
 
 @operator("_npi_broadcast_to", inputs=("array",), attrs={"shape": shape((), doc="of the result")})
-def broadcast_to(b: Any, array: Any, *, shape: Shape) -> Any:
+def broadcast_to(b: Emitter, array: Any, *, shape: Shape) -> Any:
     """Broadcasts the tensor along axes of length 1 and along new leading axes
 
     Shapes: array (any) -> `shape`
@@ -172,7 +173,7 @@ def filled_in(size: int, codes: Shape) -> Shape:
         "order": string("C", doc="has no effect: always C"),
     },
 )
-def npx_reshape(b: Any, a: Any, *, newshape: Shape, reverse: bool, order: str) -> Any:
+def npx_reshape(b: Emitter, a: Any, *, newshape: Shape, reverse: bool, order: str) -> Any:
     """Changes the shape: -1 is inferred, and other negative numbers are codes
 
     Shapes: a (any) -> `newshape`, of as many elements
@@ -194,7 +195,7 @@ def npx_reshape(b: Any, a: Any, *, newshape: Shape, reverse: bool, order: str) -
 # Joining
 
 
-def _at_least(b: Any, x: Any, rank: int) -> Any:
+def _at_least(b: Emitter, x: Any, rank: int) -> Any:
     """Adds axes of length 1 up to the given rank: leading ones, but for rank 3 the last one is trailing."""
     old = tuple(x.shape)
     behind = 1 if rank == 3 and len(old) in (1, 2) else 0
@@ -203,7 +204,7 @@ def _at_least(b: Any, x: Any, rank: int) -> Any:
     return b.reshape(x, shape=new)
 
 
-def _join(b: Any, parts: list[Any], axis: int) -> Any:
+def _join(b: Emitter, parts: list[Any], axis: int) -> Any:
     return concat.expand(b, *parts, num_args=len(parts), dim=axis)
 
 
@@ -224,7 +225,7 @@ def _declare_join(
 ) -> None:
     """`y`: the result for the vectors (1, 2) and (3, 4)."""
 
-    def expand(b: Any, *data: Any, num_args: int, **_dim: int) -> Any:
+    def expand(b: Emitter, *data: Any, num_args: int, **_dim: int) -> Any:
         parts = [shaped(b, x) for x in data]
         return _join(b, parts, axis(len(parts[0].shape)))
 
@@ -238,7 +239,7 @@ def _declare_join(
         operator(f"_npi_{name}", variadic=True, attrs={**attrs, "dim": dim}, **_AS_CONCATENATE)(expand)
 
 
-def _column(b: Any, x: Any) -> Any:
+def _column(b: Emitter, x: Any) -> Any:
     return b.reshape(x, shape=(math.prod(x.shape), 1)) if len(x.shape) < 2 else x
 
 
@@ -280,7 +281,7 @@ _declare_join(
     variadic=True,
     attrs={"axis": integer(0, doc="where the new axis goes"), "num_args": counted(doc="how many inputs there are")},
 )
-def stack(b: Any, *data: Any, axis: int, num_args: int) -> Any:
+def stack(b: Emitter, *data: Any, axis: int, num_args: int) -> Any:
     """Joins inputs of the same shape along a new axis
 
     Shapes: n arrays of one shape -> that shape, with n inserted at `axis`
@@ -306,7 +307,7 @@ def stack(b: Any, *data: Any, axis: int, num_args: int) -> Any:
     },
     **_AS_CONCATENATE,
 )
-def concatenate(b: Any, *data: Any, num_args: int, axis: int | None) -> Any:
+def concatenate(b: Emitter, *data: Any, num_args: int, axis: int | None) -> Any:
     """Concatenates the inputs along the axis; without an axis, the flattened inputs
 
     Shapes: arrays alike but along `axis` -> the same, with the sum of their extents along `axis`
@@ -325,7 +326,7 @@ def concatenate(b: Any, *data: Any, num_args: int, axis: int | None) -> Any:
 def _declare_split(name: str, doc: str, x: str, y: str, own_axis: Callable[[int], int]) -> None:
     """`x`, `y`: an array, and its two parts."""
 
-    def expand(b: Any, data: Any, *, axis: int, **attrs: Any) -> Any:
+    def expand(b: Emitter, data: Any, *, axis: int, **attrs: Any) -> Any:
         return split_v2.expand(b, data, axis=own_axis(len(data.shape)), **attrs)
 
     call = f">>> [y.asnumpy().tolist() for y in mx.np.{name}(mx.np.array({x}), 2)]\n{y}"
@@ -348,7 +349,7 @@ _declare_split("dsplit", "`split` along the third axis", "[[[1, 2]]]", "[[[[1.0]
 
 
 @operator("_npi_flip", attrs={"axis": optional(shape(doc="axes to reverse; None: all"), REQUIRED)})
-def flip(b: Any, data: Any, *, axis: Shape | None) -> Any:
+def flip(b: Emitter, data: Any, *, axis: Shape | None) -> Any:
     """Reverses the elements along the axes, by default along all
 
     Shapes: data (any) -> the same
@@ -369,7 +370,7 @@ def flip(b: Any, data: Any, *, axis: Shape | None) -> Any:
         "axis": optional(shape(doc="along which to shift; None: in the flattened data"), None),
     },
 )
-def roll(b: Any, data: Any, *, shift: Shape | None, axis: Shape | None) -> Any:
+def roll(b: Emitter, data: Any, *, shift: Shape | None, axis: Shape | None) -> Any:
     """Shifts the elements circularly along the axes; without an axis, in the flattened tensor
 
     Shapes: data (any) -> the same
@@ -391,7 +392,7 @@ def roll(b: Any, data: Any, *, shift: Shape | None, axis: Shape | None) -> Any:
     return data
 
 
-def _rolled(b: Any, x: Any, axis: int, distance: int) -> Any:
+def _rolled(b: Emitter, x: Any, axis: int, distance: int) -> Any:
     n = x.shape[axis]
     cut = -distance % n if n else 0
     return b.concat(part(b, x, axis, cut, n), part(b, x, axis, 0, cut), axis=axis) if cut else x
@@ -401,7 +402,7 @@ def _rolled(b: Any, x: Any, axis: int, distance: int) -> Any:
 
 
 @operator("_npi_tril", attrs={"k": integer(0, doc="which diagonal; positive ones are above the main one")})
-def tril(b: Any, data: Any, *, k: int) -> Any:
+def tril(b: Emitter, data: Any, *, k: int) -> Any:
     """Sets the elements above diagonal `k` of matrices to 0; a vector stands for the matrix that has it in each row
 
     Shapes: data (…, n, m), or (n,) -> data's shape, or (n, n)
@@ -421,7 +422,7 @@ def tril(b: Any, data: Any, *, k: int) -> Any:
 
 
 @operator("_np_diag", attrs={"k": integer(0, doc="which diagonal; positive ones are above the main one")})
-def diag(b: Any, data: Any, *, k: int) -> Any:
+def diag(b: Emitter, data: Any, *, k: int) -> Any:
     """A diagonal of a matrix, or a matrix with the given diagonal
 
     Shapes: data (n, m) -> (length of the diagonal,); data (n,) -> (n + |k|, n + |k|)
@@ -442,7 +443,7 @@ def diag(b: Any, data: Any, *, k: int) -> Any:
         "axis2": integer(1, doc="the columns"),
     },
 )
-def diagonal(b: Any, data: Any, *, offset: int, axis1: int, axis2: int) -> Any:
+def diagonal(b: Emitter, data: Any, *, offset: int, axis1: int, axis2: int) -> Any:
     """A diagonal of the matrices in two axes, as the last axis
 
     Shapes: data (any) -> the other axes, then the length of the diagonal
@@ -463,7 +464,7 @@ def diagonal(b: Any, data: Any, *, offset: int, axis1: int, axis2: int) -> Any:
         "axis2": integer(1, doc="the columns"),
     },
 )
-def trace(b: Any, data: Any, *, offset: int, axis1: int, axis2: int) -> Any:
+def trace(b: Emitter, data: Any, *, offset: int, axis1: int, axis2: int) -> Any:
     """The sum of a diagonal of the matrices in two axes
 
     Shapes: data (any) -> the other axes
@@ -498,7 +499,7 @@ _PAIR = shape()
         "reflect_type": string("even", doc="has no effect: always even"),
     },
 )
-def pad(b: Any, data: Any, *, pad_width: Any, mode: str, constant_value: float, reflect_type: str) -> Any:
+def pad(b: Emitter, data: Any, *, pad_width: Any, mode: str, constant_value: float, reflect_type: str) -> Any:
     """Pads the tensor with a constant, its edge or its mirror image
 
     Shapes: data (any) -> each extent plus its two entries of `pad_width`

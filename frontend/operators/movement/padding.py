@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.operators.attributes import enum, number, shape
 from gluonjit.operators.movement.joining import part
 from gluonjit.operators.registry import OperatorError, Shape, operator
 from gluonjit.operators.support import require_float, scalar, shape_text
 
 
-def _ends(b: Any, x: Any, axis: int, low: int, high: int, mode: str) -> Any:
+def _ends(b: Emitter, x: Any, axis: int, low: int, high: int, mode: str) -> Any:
     """Pads `x` along one axis with `low` and `high` elements: copies of its ends, or its mirror image."""
     n = x.shape[axis]
     parts = [x]
@@ -37,7 +38,7 @@ def _ends(b: Any, x: Any, axis: int, low: int, high: int, mode: str) -> Any:
         "constant_value": number(0.0, doc="of the added elements, for `constant`"),
     },
 )
-def pad(b: Any, data: Any, *, mode: str, pad_width: Shape, constant_value: float) -> Any:
+def pad(b: Emitter, data: Any, *, mode: str, pad_width: Shape, constant_value: float) -> Any:
     """Pads the spatial axes of a 4-D or 5-D tensor with a constant, the edge or the mirror image
 
     Shapes: data (batch, channels, …) of 4 or 5 axes -> each extent plus its two entries of `pad_width`

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.operators.attributes import shape
 from gluonjit.operators.registry import OperatorError, operator
 from gluonjit.operators.support import check_table, require_float, shape_text
@@ -50,7 +51,7 @@ class _Windows:
 
 
 @operator("im2col", attrs=_ATTRS)
-def im2col(b: Any, data: Any, **attrs: Any) -> Any:
+def im2col(b: Emitter, data: Any, **attrs: Any) -> Any:
     """Copies each window of a convolution to a column
 
     Shapes: data (batch, channels, *space) -> (batch, channels * taps, windows)
@@ -68,7 +69,7 @@ def im2col(b: Any, data: Any, **attrs: Any) -> Any:
 
 
 @operator("col2im", attrs={"output_size": shape(doc="extents of the result's space"), **_ATTRS})
-def col2im(b: Any, data: Any, *, output_size: tuple[int, ...], **attrs: Any) -> Any:
+def col2im(b: Emitter, data: Any, *, output_size: tuple[int, ...], **attrs: Any) -> Any:
     """Adds each column to its window, the adjoint of `im2col`
 
     Shapes: data (batch, channels * taps, windows) -> (batch, channels, *output_size)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import F32, I32, I64, DType, dtype_of
 from gluonjit.operators import gradients
 from gluonjit.operators.attributes import dtype, integer, number, optional, shape
@@ -26,7 +27,7 @@ from gluonjit.operators.support import axis_in, scalar, shape_text
         "dtype": dtype(F32, among=FLOATS_AND_INTEGERS, doc="of the result"),
     },
 )
-def one_hot(b: Any, indices: Any, *, depth: int, on_value: float, off_value: float, dtype: DType) -> Any:
+def one_hot(b: Emitter, indices: Any, *, depth: int, on_value: float, off_value: float, dtype: DType) -> Any:
     """`on_value` where the position along a new last axis is the index, `off_value` elsewhere
 
     Shapes: indices (any) -> (*indices.shape, depth)
@@ -53,7 +54,7 @@ def one_hot(b: Any, indices: Any, *, depth: int, on_value: float, off_value: flo
     attrs={"axes": optional(shape(doc="coordinates to give; None: all"), None)},
     gradient=gradients.zero,
 )
-def index_array(b: Any, data: Any, *, axes: Shape | None) -> Any:
+def index_array(b: Emitter, data: Any, *, axes: Shape | None) -> Any:
     """The position of each element as int64 along a new last axis; `axes` selects its coordinates
 
     Shapes: data (any) -> (*data.shape, axes)
@@ -84,7 +85,7 @@ def _checked_sizes(shape: Shape | None, what: str) -> Shape:
     attrs={"shape": optional(shape(doc="of the array that the positions are in"), None)},
     gradient=gradients.zero,
 )
-def ravel_multi_index(b: Any, data: Any, *, shape: Shape | None) -> Any:
+def ravel_multi_index(b: Emitter, data: Any, *, shape: Shape | None) -> Any:
     """Converts the index tuples data[:, i] to flat positions; the first dimension of `shape` has no effect
 
     Shapes: data (axes, …) -> (…)
@@ -108,7 +109,7 @@ def ravel_multi_index(b: Any, data: Any, *, shape: Shape | None) -> Any:
     attrs={"shape": optional(shape(doc="of the array that the positions are in"), None)},
     gradient=gradients.zero,
 )
-def unravel_index(b: Any, data: Any, *, shape: Shape | None) -> Any:
+def unravel_index(b: Emitter, data: Any, *, shape: Shape | None) -> Any:
     """Converts flat positions to index tuples along a new first axis; the first dimension of `shape` has no effect
 
     Shapes: data (any) -> (axes, *data.shape)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import BOOL, I32, I64, dtype_of
 from gluonjit.operators.attributes import shape
 from gluonjit.operators.movement.indexing import as_index, check_tuples, inside, per_row
@@ -18,7 +19,7 @@ from gluonjit.operators.support import (
 )
 
 
-def scattered(b: Any, x: Any, index: Any, new: Any) -> Any:
+def scattered(b: Emitter, x: Any, index: Any, new: Any) -> Any:
     """Writes `new` to `x` at the index tuples. The last of equal tuples wins; tuples out of bounds are dropped.
 
     `index` is [M, N…] of integers and `new` has the shape N… followed by x's axes after the first M. The primitive
@@ -66,7 +67,7 @@ def _check_scatter(operator: str, data: Any, indices: Any, shape: Shape) -> None
 
 
 @operator("scatter_nd", inputs=("data", "indices"), attrs={"shape": shape(doc="of the result")})
-def scatter_nd(b: Any, data: Any, indices: Any, *, shape: Shape) -> Any:
+def scatter_nd(b: Emitter, data: Any, indices: Any, *, shape: Shape) -> Any:
     """Writes `data` to zeros at [indices[0], indices[1], …]; the last of several writes to one position is kept
 
     Shapes: data (*where, *shape[m:]), indices (m, *where) -> `shape`
@@ -88,7 +89,7 @@ def scatter_nd(b: Any, data: Any, indices: Any, *, shape: Shape) -> Any:
     attrs={"shape": shape(doc="of lhs and of the result")},
     infer_inputs=first_from_output,
 )
-def scatter_set_nd(b: Any, lhs: Any, rhs: Any, indices: Any, *, shape: Shape) -> Any:
+def scatter_set_nd(b: Emitter, lhs: Any, rhs: Any, indices: Any, *, shape: Shape) -> Any:
     """Replaces lhs[indices[0], indices[1], …] by rhs; negative indices count from the end
 
     Shapes: lhs (any), rhs (*where, *lhs.shape[m:]), indices (m, *where) -> lhs's shape
@@ -110,7 +111,7 @@ def scatter_set_nd(b: Any, lhs: Any, rhs: Any, indices: Any, *, shape: Shape) ->
     inputs=("old_tensor", "index_vector", "new_tensor"),
     infer_inputs=first_from_output,
 )
-def index_copy(b: Any, old_tensor: Any, index_vector: Any, new_tensor: Any) -> Any:
+def index_copy(b: Emitter, old_tensor: Any, index_vector: Any, new_tensor: Any) -> Any:
     """Replaces the rows `index_vector` of `old_tensor` by the rows of `new_tensor`
 
     Shapes: old_tensor (n, …), index_vector (m,), new_tensor (m, …) -> (n, …)
@@ -130,7 +131,7 @@ def index_copy(b: Any, old_tensor: Any, index_vector: Any, new_tensor: Any) -> A
 
 
 @operator("_sparse_retain", inputs=("data", "indices"))
-def sparse_retain(b: Any, data: Any, indices: Any) -> Any:
+def sparse_retain(b: Emitter, data: Any, indices: Any) -> Any:
     """The rows of `data` that `indices` lists; others are 0, and indices out of bounds are passed over
 
     Shapes: data (n, …), indices (m,) -> data's shape

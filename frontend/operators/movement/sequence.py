@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import I32, dtype_of
 from gluonjit.operators.attributes import boolean, integer, number
 from gluonjit.operators.movement.indexing import as_index
@@ -44,7 +45,7 @@ def _checked(data: Any, axis: int) -> None:
         raise OperatorError("The data array must be of rank 2 or greater.")
 
 
-def _lengths(b: Any, data: Any, sequence_length: Any, axis: int) -> Any:
+def _lengths(b: Emitter, data: Any, sequence_length: Any, axis: int) -> Any:
     """The lengths as a vector of i32, at most the length of the data."""
     require_shape(sequence_length, (data.shape[1 - axis],), "sequence_length")
     return b.minimum(b.cast(as_index(b, sequence_length), dtype=I32), b.constant(data.shape[axis], I32))
@@ -58,7 +59,7 @@ def _lengths(b: Any, data: Any, sequence_length: Any, axis: int) -> Any:
     infer_inputs=first_from_output,
 )
 def sequence_mask(
-    b: Any, data: Any, sequence_length: Any = None, *, use_sequence_length: bool, value: float, axis: int
+    b: Emitter, data: Any, sequence_length: Any = None, *, use_sequence_length: bool, value: float, axis: int
 ) -> Any:
     """Replaces the steps past the end of each sequence by `value`
 
@@ -83,7 +84,7 @@ def sequence_mask(
 
 
 @operator("SequenceLast", inputs=_inputs, attrs=_attrs(), complete=_complete)
-def sequence_last(b: Any, data: Any, sequence_length: Any = None, *, use_sequence_length: bool, axis: int) -> Any:
+def sequence_last(b: Emitter, data: Any, sequence_length: Any = None, *, use_sequence_length: bool, axis: int) -> Any:
     """The last step of each sequence
 
     Shapes: data (time, batch, …), or (batch, time, …) with axis=1, sequence_length (batch,) -> (batch, …)
@@ -113,7 +114,9 @@ def sequence_last(b: Any, data: Any, sequence_length: Any = None, *, use_sequenc
     complete=_complete,
     infer_inputs=first_from_output,
 )
-def sequence_reverse(b: Any, data: Any, sequence_length: Any = None, *, use_sequence_length: bool, axis: int) -> Any:
+def sequence_reverse(
+    b: Emitter, data: Any, sequence_length: Any = None, *, use_sequence_length: bool, axis: int
+) -> Any:
     """Reverses each sequence; the steps past its end stay in place
 
     Shapes: data (time, batch, …), sequence_length (batch,) -> data's shape

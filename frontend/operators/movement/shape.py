@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gluonjit.ir.dims import is_equal, is_less
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import I64
 from gluonjit.operators.attributes import boolean, integer, optional, shape
 from gluonjit.operators.registry import OperatorError, Shape, operator
@@ -15,7 +16,7 @@ from gluonjit.operators.support import Shapes, merge, shape_text
 # Reshape
 
 
-def _reshaped(b: Any, data: Any, new: Sequence[int], codes: Sequence[int]) -> Any:
+def _reshaped(b: Emitter, data: Any, new: Sequence[int], codes: Sequence[int]) -> Any:
     """Reads the elements in order into a shape that may have fewer, as MXNet does. Of a shape that has more, MXNet
     leaves a part unset."""
     old, size = math.prod(data.shape), math.prod(new)
@@ -133,7 +134,7 @@ def _from_size(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Sha
     },
     infer_inputs=_from_size,
 )
-def reshape(b: Any, data: Any, *, shape: Shape, reverse: bool, target_shape: Shape, keep_highest: bool) -> Any:
+def reshape(b: Emitter, data: Any, *, shape: Shape, reverse: bool, target_shape: Shape, keep_highest: bool) -> Any:
     """Changes the shape and keeps the elements
 
     Shapes: data (any) -> `shape`, of as many elements, or fewer: then the last ones are dropped
@@ -161,7 +162,7 @@ def _rows_from_output(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes)
 
 
 @operator("Flatten", aliases=("flatten",), infer_inputs=_rows_from_output)
-def flatten(b: Any, data: Any) -> Any:
+def flatten(b: Emitter, data: Any) -> Any:
     """Merges all axes but the first
 
     Shapes: data (n, …) -> (n, product of the others)
@@ -198,7 +199,7 @@ def _part_of(rank: int, first: int | None, last: int | None, side: str) -> tuple
     },
 )
 def reshape_like(
-    b: Any,
+    b: Emitter,
     lhs: Any,
     rhs: Any,
     *,
@@ -250,7 +251,7 @@ def _infer_expand_dims_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs:
 
 
 @operator("expand_dims", attrs={"axis": integer(doc="where the new axis goes")}, infer_inputs=_infer_expand_dims_inputs)
-def expand_dims(b: Any, data: Any, *, axis: int) -> Any:
+def expand_dims(b: Emitter, data: Any, *, axis: int) -> Any:
     """Inserts an axis of length 1 at the given position
 
     Shapes: data (any) -> data's with 1 inserted at `axis`
@@ -298,7 +299,7 @@ def _infer_squeeze_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Sha
     attrs={"axis": optional(shape(doc="axes to remove; None: all of length 1"), None)},
     infer_inputs=_infer_squeeze_inputs,
 )
-def squeeze(b: Any, data: Any, *, axis: Shape | None) -> Any:
+def squeeze(b: Emitter, data: Any, *, axis: Shape | None) -> Any:
     """Removes the given axes of length 1, or by default all of them; at least one axis remains
 
     Shapes: data (any) -> data's without these axes
@@ -319,7 +320,7 @@ def squeeze(b: Any, data: Any, *, axis: Shape | None) -> Any:
 
 
 @operator("shape_array")
-def shape_array(b: Any, data: Any) -> Any:
+def shape_array(b: Emitter, data: Any) -> Any:
     """The shape, as int64
 
     Shapes: data (any) -> (axes,)
@@ -331,7 +332,7 @@ def shape_array(b: Any, data: Any) -> Any:
 
 
 @operator("size_array")
-def size_array(b: Any, data: Any) -> Any:
+def size_array(b: Emitter, data: Any) -> Any:
     """The number of elements, as int64 in shape (1,)
 
     Shapes: data (any) -> (1,)

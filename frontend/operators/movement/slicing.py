@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gluonjit.ir.dims import Extent, is_at_most
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.opdef import REQUIRED
 from gluonjit.ir.primitives.host_call import ERRORS
 from gluonjit.ir.types import I64, dtype_of
@@ -97,7 +98,7 @@ _RANGE = {
 
 
 @operator("slice", aliases=("crop",), attrs=_RANGE, clips=True)
-def slice_(b: Any, data: Any, *, begin: Shape, end: Shape, step: Shape) -> Any:
+def slice_(b: Emitter, data: Any, *, begin: Shape, end: Shape, step: Shape) -> Any:
     """data[begin:end:step] on the first axes
 
     Shapes: data (any) -> the lengths of the slices, then data's other axes
@@ -115,7 +116,7 @@ def slice_(b: Any, data: Any, *, begin: Shape, end: Shape, step: Shape) -> Any:
     return b.reverse(y, axes=w.flipped) if w.flipped else y
 
 
-def _replaced(b: Any, x: Any, w: Window, new: Any) -> Any:
+def _replaced(b: Emitter, x: Any, w: Window, new: Any) -> Any:
     """Replaces the elements of `x` in the window `w` by `new`."""
     if 0 in w.size:
         return x
@@ -131,7 +132,7 @@ def _replaced(b: Any, x: Any, w: Window, new: Any) -> Any:
     attrs=_RANGE,
     infer_inputs=first_from_output,
 )
-def slice_assign(b: Any, lhs: Any, rhs: Any, *, begin: Shape, end: Shape, step: Shape) -> Any:
+def slice_assign(b: Emitter, lhs: Any, rhs: Any, *, begin: Shape, end: Shape, step: Shape) -> Any:
     """Replaces lhs[begin:end:step] by rhs, which must have the shape of the slice
 
     Shapes: lhs (any), rhs (the slice's) -> lhs's shape
@@ -153,7 +154,7 @@ def slice_assign(b: Any, lhs: Any, rhs: Any, *, begin: Shape, end: Shape, step: 
     attrs={"scalar": number(0.0, doc="the number"), **_RANGE},
     same_shape=True,
 )
-def slice_assign_scalar(b: Any, data: Any, *, scalar: float, begin: Shape, end: Shape, step: Shape) -> Any:
+def slice_assign_scalar(b: Emitter, data: Any, *, scalar: float, begin: Shape, end: Shape, step: Shape) -> Any:
     """Sets data[begin:end:step] to a number
 
     Shapes: data (any) -> the same
@@ -190,7 +191,7 @@ def _but_axis(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shap
     infer_inputs=_but_axis,
     clips=True,
 )
-def slice_axis(b: Any, data: Any, *, axis: int, begin: int, end: int | None) -> Any:
+def slice_axis(b: Emitter, data: Any, *, axis: int, begin: int, end: int | None) -> Any:
     """data[begin:end] along one axis; negative numbers count from the end
 
     Shapes: data (any) -> the same, with end - begin along `axis`
@@ -225,7 +226,7 @@ def slice_axis(b: Any, data: Any, *, axis: int, begin: int, end: int | None) -> 
     inputs=("data", "shape_like"),
     attrs={"axes": shape((), doc="the axes to cut; () means all")},
 )
-def slice_like(b: Any, data: Any, shape_like: Any, *, axes: Shape) -> Any:
+def slice_like(b: Emitter, data: Any, shape_like: Any, *, axes: Shape) -> Any:
     """Cuts the data to the lengths of `shape_like` along the given axes, from the start
 
     Shapes: data (any), shape_like (any) -> data's, with the extents of `shape_like` along `axes`
@@ -257,7 +258,7 @@ def slice_like(b: Any, data: Any, shape_like: Any, *, axes: Shape) -> Any:
     return b.slice(data, start=(0,) * len(old), size=tuple(size)) if tuple(size) != size_there else data
 
 
-def _first(b: Any, x: Any, axis: int, count: Extent) -> Any:
+def _first(b: Emitter, x: Any, axis: int, count: Extent) -> Any:
     """The first elements along an axis, of which there may be too few: that shows when the code runs."""
     lasts = [b.constant(count - 1 if k == axis else 0, I64) for k in range(axis + 1)]
     sizes = (*[1] * axis, x.shape[axis])
@@ -283,7 +284,7 @@ def _exceeds(axis: int, size: int, limit: int) -> str:
     },
 )
 def crop(
-    b: Any, data: Any, crop_like: Any = None, *, num_args: int, offset: Shape, h_w: Shape, center_crop: bool
+    b: Emitter, data: Any, crop_like: Any = None, *, num_args: int, offset: Shape, h_w: Shape, center_crop: bool
 ) -> Any:
     """Crops a rectangle from each NCHW image, of the size of the second input or of `h_w`
 
@@ -318,7 +319,7 @@ def crop(
 
 
 @operator("reverse", aliases=("flip",), attrs={"axis": shape(doc="axes to reverse")}, same_shape=True)
-def reverse(b: Any, data: Any, *, axis: Shape) -> Any:
+def reverse(b: Emitter, data: Any, *, axis: Shape) -> Any:
     """Reverses the elements along the given axes
 
     Shapes: data (any) -> the same

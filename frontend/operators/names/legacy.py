@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.operators.attributes import boolean, enum, shape
 from gluonjit.operators.layers.convolution import CONVOLUTION, convolution
 from gluonjit.operators.layers.normalization import BATCH_NORM, BATCH_NORM_ATTRS, batch_norm
@@ -14,7 +15,7 @@ from gluonjit.operators.support import require_float
 
 
 @operator("Convolution_v1", **CONVOLUTION)
-def convolution_v1(b: Any, data: Any, weight: Any, bias: Any = None, **attrs: Any) -> Any:
+def convolution_v1(b: Emitter, data: Any, weight: Any, bias: Any = None, **attrs: Any) -> Any:
     """`Convolution` as of MXNet before 0.9
 
     Shapes: data (batch, channels, *space), weight (num_filter, channels / num_group, *kernel), bias (num_filter,) ->
@@ -31,7 +32,7 @@ _KEPT = ("eps", "momentum", "fix_gamma", "use_global_stats", "output_mean_var")
 
 
 @operator("BatchNorm_v1", attrs={name: BATCH_NORM_ATTRS[name] for name in _KEPT}, **BATCH_NORM)
-def batch_norm_v1(b: Any, *inputs: Any, **attrs: Any) -> Any:
+def batch_norm_v1(b: Emitter, *inputs: Any, **attrs: Any) -> Any:
     """`BatchNorm` over axis 1 as of MXNet before 0.9
 
     Shapes: data (batch, channels, …), gamma, beta, moving_mean and moving_var (channels,) -> data's shape
@@ -58,7 +59,9 @@ def batch_norm_v1(b: Any, *inputs: Any, **attrs: Any) -> Any:
         None if any(attrs["pad"]) else pooling_gradient(b, g, y, x, layout=None, **attrs)
     ),
 )
-def pooling_v1(b: Any, data: Any, *, kernel: Shape, pool_type: str, pad: Shape, global_pool: bool, **attrs: Any) -> Any:
+def pooling_v1(
+    b: Emitter, data: Any, *, kernel: Shape, pool_type: str, pad: Shape, global_pool: bool, **attrs: Any
+) -> Any:
     """`Pooling` as of MXNet before 0.9: pads with 0 for max pooling too, and always averages over the full window
 
     Shapes: data (batch, channels, *space) -> (batch, channels, *extents)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import BOOL, F32, I32, I64, DType, dtype_of
 from gluonjit.operators import gradients
 from gluonjit.operators.attributes import boolean, dtype, number, optional, shape, string
@@ -40,7 +41,7 @@ def _declare(name: str, doc: str, y: str, function: Function, divides: bool = Fa
     """Declares `_npi_<name>` of two tensors. `y`: the result for 5, 6 and 2. `divides`: integers are converted to
     float32."""
 
-    def expand(b: Any, lhs: Any, rhs: Any) -> Any:
+    def expand(b: Emitter, lhs: Any, rhs: Any) -> Any:
         found = _promoted(dtype_of(lhs), dtype_of(rhs))
         if found is BOOL and name in ("subtract", "mod"):
             raise OperatorError(f"Operator _npi_{name} does not support boolean type; cast it first")
@@ -67,7 +68,7 @@ def _declare_scalar(
     """Declares `_npi_<name>_scalar` of a tensor and a number, which is the left operand if `reverse`. `call`, `y`: an
     example."""
 
-    def expand(b: Any, data: Any, *, scalar: float, is_int: bool) -> Any:
+    def expand(b: Emitter, data: Any, *, scalar: float, is_int: bool) -> Any:
         if divides:
             data = fractional(b, data)
         else:
@@ -105,7 +106,7 @@ for _name, _doc, _sign, _y, _reversed, _function in [
 
 
 @operator("_npx_relu", same_shape=True, gradient=gradients.relu)
-def relu(b: Any, data: Any) -> Any:
+def relu(b: Emitter, data: Any) -> Any:
     """max(x, 0); keeps NaN
 
     Shapes: data (any) -> the same
@@ -117,7 +118,7 @@ def relu(b: Any, data: Any) -> Any:
 
 
 @operator("_npx_sigmoid", same_shape=True)
-def sigmoid(b: Any, data: Any) -> Any:
+def sigmoid(b: Emitter, data: Any) -> Any:
     """1 / (1 + exp(-x))
 
     Shapes: data (any) -> the same
@@ -130,7 +131,7 @@ def sigmoid(b: Any, data: Any) -> Any:
 
 
 @operator("_np_copy", inputs=("a",), same_shape=True)
-def copy(b: Any, a: Any) -> Any:
+def copy(b: Emitter, a: Any) -> Any:
     """Returns the input
 
     Shapes: a (any) -> the same
@@ -146,7 +147,7 @@ def copy(b: Any, a: Any) -> Any:
     inputs=("a",),
     attrs={"newshape": shape(doc="of the result; -1 is inferred"), "order": string("C", doc="has no effect: always C")},
 )
-def reshape(b: Any, a: Any, *, newshape: Shape, order: str) -> Any:
+def reshape(b: Emitter, a: Any, *, newshape: Shape, order: str) -> Any:
     """Changes the shape; a dimension of -1 is inferred from the number of elements
 
     Shapes: a (any) -> `newshape`, of as many elements
@@ -181,7 +182,7 @@ _REDUCTION = {
 
 
 def _reduced(
-    b: Any,
+    b: Emitter,
     a: Any,
     axis: Shape | None,
     keepdims: bool,
@@ -199,7 +200,7 @@ def _reduced(
     return y, math.prod(old[k] for k in gone)
 
 
-def _accumulated(b: Any, a: Any, own: DType) -> Any:
+def _accumulated(b: Emitter, a: Any, own: DType) -> Any:
     """Converts `a` to the type to sum in for a result of type `own`: `own`, unless a float would lose digits."""
     found = dtype_of(a)
     wider = found.is_float and (not own.is_float or found.bits > own.bits)
@@ -207,7 +208,7 @@ def _accumulated(b: Any, a: Any, own: DType) -> Any:
 
 
 @operator("_np_sum", inputs=("a",), attrs=_REDUCTION)
-def total(b: Any, a: Any, *, axis: Shape | None, dtype: DType | None, keepdims: bool, initial: float | None) -> Any:
+def total(b: Emitter, a: Any, *, axis: Shape | None, dtype: DType | None, keepdims: bool, initial: float | None) -> Any:
     """The sum over axes; bool counts as int64
 
     Shapes: a (any) -> a's without the reduced axes
@@ -222,7 +223,7 @@ def total(b: Any, a: Any, *, axis: Shape | None, dtype: DType | None, keepdims: 
 
 
 @operator("_npi_mean", inputs=("a",), attrs=_REDUCTION)
-def mean(b: Any, a: Any, *, axis: Shape | None, dtype: DType | None, keepdims: bool, initial: float | None) -> Any:
+def mean(b: Emitter, a: Any, *, axis: Shape | None, dtype: DType | None, keepdims: bool, initial: float | None) -> Any:
     """The mean over axes; 0 for no elements, and float32 for integers
 
     Shapes: a (any) -> a's without the reduced axes

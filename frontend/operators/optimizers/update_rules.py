@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import DType, dtype_of
 from gluonjit.operators.support import narrowed, widened
 
@@ -34,21 +35,21 @@ def bias(beta: float, t: int) -> float:
     return 1 - float(np.float32(beta)) ** t
 
 
-def within(b: Any, x: Any, bound: Any) -> Any:
+def within(b: Emitter, x: Any, bound: Any) -> Any:
     """`x` clipped to ±bound; unchanged without one."""
     return x if bound is None else b.minimum(-b.minimum(-x, bound), bound)
 
 
-def norm(b: Any, x: Any) -> Any:
+def norm(b: Emitter, x: Any) -> Any:
     """The 2-norm of all elements, of rank 0. Summed up in float32 at least."""
     return b.sqrt(_sum(b, x * x, tuple(range(len(x.shape)))))
 
 
-def _sum(b: Any, x: Any, axes: tuple[int, ...]) -> Any:
+def _sum(b: Emitter, x: Any, axes: tuple[int, ...]) -> Any:
     return b.reduce(x, op="sum", axes=axes) if axes else x
 
 
-def _unless(b: Any, condition: Any, x: Any, number: float) -> Any:
+def _unless(b: Emitter, condition: Any, x: Any, number: float) -> Any:
     """`x`, or the number where the condition holds."""
     return b.select(condition, b.constant(number, dtype_of(x)), x)
 
@@ -63,7 +64,7 @@ class Scalars:
         return self._values.get(name)
 
 
-def scalars(b: Any, values: Mapping[str, Any], dtype: DType) -> Scalars:
+def scalars(b: Emitter, values: Mapping[str, Any], dtype: DType) -> Scalars:
     """Numbers, or values of rank 0, as values of this element type."""
     return Scalars(
         {
@@ -78,7 +79,7 @@ Rule = Callable[[Any, Any, Any, Sequence[Any], Any], "tuple[Any, ...]"]
 
 
 def run(
-    b: Any,
+    b: Emitter,
     rule: Rule,
     weight: Any,
     grad: Any,
@@ -101,17 +102,17 @@ def run(
     return new, None if master is None else new_weight
 
 
-def clipped(b: Any, g: Any, s: Any) -> Any:
+def clipped(b: Emitter, g: Any, s: Any) -> Any:
     """The gradient, rescaled and clipped."""
     return within(b, g * s.rescale_grad, s.clip_gradient)
 
 
-def decayed(b: Any, w: Any, g: Any, s: Any) -> Any:
+def decayed(b: Emitter, w: Any, g: Any, s: Any) -> Any:
     """The gradient, rescaled and clipped, plus weight decay."""
     return clipped(b, g, s) + s.wd * w
 
 
-def decayed_first(b: Any, w: Any, g: Any, s: Any) -> Any:
+def decayed_first(b: Emitter, w: Any, g: Any, s: Any) -> Any:
     """The gradient, rescaled, plus weight decay, then clipped."""
     return within(b, g * s.rescale_grad + s.wd * w, s.clip_gradient)
 
@@ -119,20 +120,20 @@ def decayed_first(b: Any, w: Any, g: Any, s: Any) -> Any:
 # Rules of MXNet's update operators
 
 
-def sgd(b: Any, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ...]:
+def sgd(b: Emitter, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ...]:
     """`keep`: 1 - lr·wd, if MXNet multiplies the weight by it, rather than adding the decay to the gradient."""
     if s.keep is None:
         return (w - s.lr * decayed(b, w, g, s),)
     return (s.keep * w - s.lr * clipped(b, g, s),)
 
 
-def sgd_mom(b: Any, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ...]:
+def sgd_mom(b: Emitter, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ...]:
     (mom,) = state
     mom = s.momentum * mom - s.lr * decayed(b, w, g, s)
     return w + mom, mom
 
 
-def nag_mom(b: Any, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ...]:
+def nag_mom(b: Emitter, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ...]:
     """The momentum that is kept decays the new weight, not the old one: MXNet writes the weight first."""
     (mom,) = state
     g = clipped(b, g, s)
@@ -142,19 +143,19 @@ def nag_mom(b: Any, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, 
     return new, mom - s.lr * (g + s.wd * new)
 
 
-def signsgd(b: Any, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ...]:
+def signsgd(b: Emitter, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ...]:
     """`keep`: 1 - lr·wd."""
     return (s.keep * w - s.lr * b.sign(g),)
 
 
-def signum(b: Any, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ...]:
+def signum(b: Emitter, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ...]:
     """`rest`: 1 - momentum, `keep`: 1 - lr·wd_lh."""
     (mom,) = state
     mom = s.momentum * mom - s.rest * decayed(b, w, g, s)
     return s.keep * w + s.lr * b.sign(mom), mom
 
 
-def adam(b: Any, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ...]:
+def adam(b: Emitter, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ...]:
     mean, var = _moments(decayed_first(b, w, g, s), state, s)
     return w - s.lr * mean / (b.sqrt(var) + s.epsilon), mean, var
 
@@ -165,7 +166,7 @@ def _moments(g: Any, state: Sequence[Any], s: Any) -> tuple[Any, Any]:
     return s.beta1 * mean + s.rest1 * g, s.beta2 * var + s.rest2 * g * g
 
 
-def adamw(b: Any, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ...]:
+def adamw(b: Emitter, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ...]:
     """A step whose scale is 0, infinite or NaN (the loss overflowed) is left out."""
     mean, var = _moments(clipped(b, g, s), state, s)
     step = s.eta * (s.lr * mean / (b.sqrt(var) + s.epsilon) + s.wd * w)
@@ -174,7 +175,7 @@ def adamw(b: Any, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ..
     return b.select(taken, w - step, w), b.select(taken, mean, state[0]), b.select(taken, var, state[1])
 
 
-def ftml(b: Any, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ...]:
+def ftml(b: Emitter, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ...]:
     """`bias1`, `bias2`: 1 - β1ᵗ and 1 - β2ᵗ."""
     d, v, z = state
     g = decayed_first(b, w, g, s)
@@ -184,14 +185,14 @@ def ftml(b: Any, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ...
     return -z / new_d, new_d, v, z
 
 
-def rmsprop(b: Any, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ...]:
+def rmsprop(b: Emitter, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ...]:
     (n,) = state
     g = decayed_first(b, w, g, s)
     n = s.rest1 * g * g + s.gamma1 * n
     return within(b, w - s.lr * g / b.sqrt(n + s.epsilon), s.clip_weights), n
 
 
-def rmspropalex(b: Any, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ...]:
+def rmspropalex(b: Emitter, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ...]:
     n, mean, delta = state
     g = decayed_first(b, w, g, s)
     n = s.rest1 * g * g + s.gamma1 * n
@@ -200,7 +201,7 @@ def rmspropalex(b: Any, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[A
     return within(b, w + delta, s.clip_weights), n, mean, delta
 
 
-def ftrl(b: Any, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ...]:
+def ftrl(b: Emitter, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ...]:
     z, n = state
     g = clipped(b, g, s)
     new_n = n + g * g
@@ -209,7 +210,7 @@ def ftrl(b: Any, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ...
     return _unless(b, abs(z) <= s.lamda1, new_w, 0), z, new_n
 
 
-def lamb_direction(b: Any, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ...]:
+def lamb_direction(b: Emitter, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ...]:
     """(direction, mean, var). `bias1`, `bias2`: 1 - β1ᵗ and 1 - β2ᵗ, or None without correction."""
     mean, var = _moments(clipped(b, g, s), state, s)
     if s.bias1 is None:
@@ -217,7 +218,7 @@ def lamb_direction(b: Any, w: Any, g: Any, state: Sequence[Any], s: Any) -> tupl
     return mean / s.bias1 / (b.sqrt(var / s.bias2) + s.epsilon) + s.wd * w, mean, var
 
 
-def lamb_step(b: Any, w: Any, direction: Any, r1: Any, r2: Any, s: Any) -> Any:
+def lamb_step(b: Emitter, w: Any, direction: Any, r1: Any, r2: Any, s: Any) -> Any:
     """Along the direction, scaled by the ratio of the norms of weight and direction."""
     if s.lower_bound is not None:
         r1 = b.maximum(r1, s.lower_bound)
@@ -228,19 +229,19 @@ def lamb_step(b: Any, w: Any, direction: Any, r1: Any, r2: Any, s: Any) -> Any:
     return w - s.lr * ratio * direction
 
 
-def lamb(b: Any, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ...]:
+def lamb(b: Emitter, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ...]:
     direction, mean, var = lamb_direction(b, w, g, state, s)
     return lamb_step(b, w, direction, norm(b, w), norm(b, direction), s), mean, var
 
 
-def adagrad(b: Any, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ...]:
+def adagrad(b: Emitter, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ...]:
     (history,) = state
     g = clipped(b, g, s)
     history = history + g * g
     return w - s.lr * (g / b.sqrt(history + s.epsilon) + s.wd * w), history
 
 
-def group_adagrad(b: Any, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ...]:
+def group_adagrad(b: Emitter, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ...]:
     """The history has one entry per row of the weight, with the shape (rows, 1, …)."""
     (history,) = state
     g = clipped(b, g, s)
@@ -253,7 +254,7 @@ def group_adagrad(b: Any, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple
 # Rules that MXNet composes of array operators
 
 
-def lars(b: Any, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ...]:
+def lars(b: Emitter, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ...]:
     """SGD with a rate that is scaled by the norms of weight and gradient, for the parameters that have `eta`."""
     rate = s.lr
     if s.eta is not None:
@@ -266,13 +267,13 @@ def lars(b: Any, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ...
     return w + mom, mom
 
 
-def trust(b: Any, rate: Any, w_norm: Any, g_norm: Any, s: Any) -> Any:
+def trust(b: Emitter, rate: Any, w_norm: Any, g_norm: Any, s: Any) -> Any:
     """The rate of LARS; `rate` where a norm is 0."""
     scaled = rate * s.eta * w_norm / (g_norm + s.wd * w_norm + s.epsilon)
     return b.select((w_norm > 0) & (g_norm > 0), scaled, rate)
 
 
-def dcasgd(b: Any, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ...]:
+def dcasgd(b: Emitter, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ...]:
     """States: the weight before the last step, then the momentum if there is one."""
     before, *mom = state
     g = clipped(b, g, s)
@@ -283,13 +284,13 @@ def dcasgd(b: Any, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, .
     return w + new, w, new
 
 
-def sgld(b: Any, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ...]:
+def sgld(b: Emitter, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ...]:
     """The state is noise of the variance `lr`, drawn for this step."""
     (noise,) = state
     return (w - s.half_lr * decayed(b, w, g, s) + noise,)
 
 
-def adadelta(b: Any, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ...]:
+def adadelta(b: Emitter, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ...]:
     squares, steps = state
     g = clipped(b, g, s)
     squares = s.rho * squares + s.rest * g * g
@@ -298,7 +299,7 @@ def adadelta(b: Any, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any,
     return w - (step + s.wd * w), squares, steps
 
 
-def adamax(b: Any, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ...]:
+def adamax(b: Emitter, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ...]:
     mean, most = state
     g = decayed_first(b, w, g, s)
     mean = s.beta1 * mean + s.rest1 * g
@@ -307,14 +308,14 @@ def adamax(b: Any, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, .
     return w - _unless(b, b.eq(most, b.constant(0, dtype_of(most))), s.lr * mean / most, 0), mean, most
 
 
-def nadam(b: Any, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ...]:
+def nadam(b: Emitter, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ...]:
     """`now` and `next`: the factors of the gradient and of the mean; `bias2`: 1 - β2ᵗ."""
     g = decayed_first(b, w, g, s)
     mean, var = _moments(g, state, s)
     return w - s.lr * (s.now * g + s.next * mean) / (b.sqrt(var / s.bias2) + s.epsilon), mean, var
 
 
-def scaled(b: Any, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ...]:
+def scaled(b: Emitter, w: Any, g: Any, state: Sequence[Any], s: Any) -> tuple[Any, ...]:
     """The rule of the optimizer `Test`."""
     new = w + g * s.rescale_grad
     return new, new

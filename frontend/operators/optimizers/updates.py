@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import dtype_of
 from gluonjit.operators.attributes import Attr, boolean, counted, integer, number, numbers, shape
 from gluonjit.operators.documentation import documented, example, on
@@ -139,7 +140,7 @@ def _declare(
 ) -> None:
     """Declares the update operator `name`: (weight, grad, *states) by `rule`."""
 
-    def expand(b: Any, weight: Any, grad: Any, *states: Any, **attrs: Any) -> Any:
+    def expand(b: Emitter, weight: Any, grad: Any, *states: Any, **attrs: Any) -> Any:
         _check(weight, grad, states)
         new, _ = rules.run(b, rule, weight, grad, states, _scalars(attrs))
         return tuple(new)
@@ -152,7 +153,7 @@ def _declare(
 def _declare_mp(name: str, doc: Described, rule: Rule, states: Sequence[str], attrs: dict[str, Attr]) -> None:
     """Declares the form of an update operator with a float32 copy of the weight."""
 
-    def expand(b: Any, weight: Any, grad: Any, *rest: Any, **attrs: Any) -> Any:
+    def expand(b: Emitter, weight: Any, grad: Any, *rest: Any, **attrs: Any) -> Any:
         *states, master = rest
         _check(weight, grad, rest)
         new, master = rules.run(b, rule, weight, grad, states, _scalars(attrs), master)
@@ -361,7 +362,7 @@ _declare(
 )
 
 
-def _group_adagrad(b: Any, weight: Any, grad: Any, history: Any, **attrs: Any) -> Any:
+def _group_adagrad(b: Emitter, weight: Any, grad: Any, history: Any, **attrs: Any) -> Any:
     require_float(weight)
     require_same_shape(weight, grad)
     if history.shape[:1] != weight.shape[:1] or history.size != weight.shape[0]:
@@ -399,14 +400,14 @@ _ADAMW = {
 }
 
 
-def _adamw(b: Any, weight: Any, grad: Any, mean: Any, var: Any, rescale_grad: Any, **attrs: Any) -> Any:
+def _adamw(b: Emitter, weight: Any, grad: Any, mean: Any, var: Any, rescale_grad: Any, **attrs: Any) -> Any:
     _check(weight, grad, (mean, var))
     scalars = {**_scalars(attrs), "rescale_grad": b.reshape(rescale_grad, shape=())}
     return tuple(rules.run(b, rules.adamw, weight, grad, [mean, var], scalars)[0])
 
 
 def _mp_adamw(
-    b: Any, weight: Any, grad: Any, mean: Any, var: Any, weight32: Any, rescale_grad: Any, **attrs: Any
+    b: Emitter, weight: Any, grad: Any, mean: Any, var: Any, weight32: Any, rescale_grad: Any, **attrs: Any
 ) -> Any:
     _check(weight, grad, (mean, var, weight32))
     scalars = {**_scalars(attrs), "rescale_grad": b.reshape(rescale_grad, shape=())}
@@ -463,12 +464,12 @@ def _lamb_scalars(attrs: Attrs) -> dict[str, float]:
     return found
 
 
-def _lamb_phase1(b: Any, weight: Any, grad: Any, mean: Any, var: Any, **attrs: Any) -> Any:
+def _lamb_phase1(b: Emitter, weight: Any, grad: Any, mean: Any, var: Any, **attrs: Any) -> Any:
     _check(weight, grad, (mean, var))
     return tuple(rules.run(b, rules.lamb_direction, weight, grad, [mean, var], _lamb_scalars(attrs))[0])
 
 
-def _mp_lamb_phase1(b: Any, weight: Any, grad: Any, mean: Any, var: Any, weight32: Any, **attrs: Any) -> Any:
+def _mp_lamb_phase1(b: Emitter, weight: Any, grad: Any, mean: Any, var: Any, weight32: Any, **attrs: Any) -> Any:
     _check(weight, grad, (mean, var, weight32))
     return tuple(rules.run(b, rules.lamb_direction, weight32, grad, [mean, var], _lamb_scalars(attrs))[0])
 
@@ -515,7 +516,7 @@ _named(
 )
 
 
-def _step_along(b: Any, weight: Any, g: Any, r1: Any, r2: Any, attrs: Attrs) -> Any:
+def _step_along(b: Emitter, weight: Any, g: Any, r1: Any, r2: Any, attrs: Attrs) -> Any:
     require_float(weight)
     w = widened(b, weight)
     dtype = dtype_of(w)
@@ -523,12 +524,12 @@ def _step_along(b: Any, weight: Any, g: Any, r1: Any, r2: Any, attrs: Attrs) -> 
     return rules.lamb_step(b, w, direction, r1, r2, scalars(b, _scalars(attrs), dtype))
 
 
-def _lamb_phase2(b: Any, weight: Any, g: Any, r1: Any, r2: Any, **attrs: Any) -> Any:
+def _lamb_phase2(b: Emitter, weight: Any, g: Any, r1: Any, r2: Any, **attrs: Any) -> Any:
     _check(weight, g, ())
     return narrowed(b, _step_along(b, weight, g, r1, r2, attrs), dtype_of(weight))
 
 
-def _mp_lamb_phase2(b: Any, weight: Any, g: Any, r1: Any, r2: Any, weight32: Any, **attrs: Any) -> Any:
+def _mp_lamb_phase2(b: Emitter, weight: Any, g: Any, r1: Any, r2: Any, weight32: Any, **attrs: Any) -> Any:
     _check(weight, g, (weight32,))
     new = _step_along(b, weight32, g, r1, r2, attrs)
     return narrowed(b, new, dtype_of(weight)), new
@@ -636,7 +637,7 @@ def _declare_multi(
             found += [_merged(shapes[k : k + own])] * own
         return [*found, *shapes[len(found) :]]
 
-    def expand(b: Any, *data: Any, **attrs: Any) -> Any:
+    def expand(b: Emitter, *data: Any, **attrs: Any) -> Any:
         n, own = attrs[count], len(each)
         weights, new_states = [], []
         for k in range(n):
@@ -666,7 +667,7 @@ def _declare_multi(
 _PLURALS = {"lrs": "lr", "learning_rates": "lr", "wds": "wd", "etas": "eta", "step_count": "t"}
 
 
-def _of_one(b: Any, attrs: Attrs, k: int, count: int, tail: Mapping[str, Any]) -> dict[str, Any]:
+def _of_one(b: Emitter, attrs: Attrs, k: int, count: int, tail: Mapping[str, Any]) -> dict[str, Any]:
     """The numbers for weight `k` of `count`."""
     own = {key: value for key, value in attrs.items() if key not in _PLURALS}
     for key, name in _PLURALS.items():
@@ -778,7 +779,15 @@ for _mp in (False, True):
     complete=_same,
 )
 def multi_lars(
-    b: Any, lrs: Any, weights_sum_sq: Any, grads_sum_sq: Any, wds: Any, *, eta: float, eps: float, rescale_grad: float
+    b: Emitter,
+    lrs: Any,
+    weights_sum_sq: Any,
+    grads_sum_sq: Any,
+    wds: Any,
+    *,
+    eta: float,
+    eps: float,
+    rescale_grad: float,
 ) -> Any:
     """Learning rates scaled as LARS does, from the sums of squares of weights and gradients
 
@@ -818,7 +827,7 @@ def _arrays(attrs: Attrs) -> tuple[str, ...]:
     visible=lambda attrs: 0,
     updates=lambda attrs: {k: k for k in range(attrs["num_arrays"])},
 )
-def reset_arrays(b: Any, *data: Any, num_arrays: int) -> Any:
+def reset_arrays(b: Emitter, *data: Any, num_arrays: int) -> Any:
     """Overwrites arrays with zeros
 
     Shapes: num_arrays arrays (any) -> nothing

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import BOOL, F64, I64, dtype_of
 from gluonjit.operators.attributes import boolean, counted, number
 from gluonjit.operators.documentation import ELEMENTWISE, documented, example, on
@@ -25,7 +26,7 @@ def _primitive(name: str) -> Function:
     return lambda b, x, y: getattr(b, name)(x, y)
 
 
-def modulo(b: Any, x: Any, y: Any) -> Any:
+def modulo(b: Emitter, x: Any, y: Any) -> Any:
     """Modulo with the divisor's sign; 0 where the divisor is 0."""
     dtype = dtype_of(x)
     if not dtype.is_float:
@@ -36,7 +37,7 @@ def modulo(b: Any, x: Any, y: Any) -> Any:
     return b.select(none, zero, b.mod(x, b.select(none, b.constant(1, dtype), y)))
 
 
-def _hypot(b: Any, x: Any, y: Any) -> Any:
+def _hypot(b: Emitter, x: Any, y: Any) -> Any:
     dtype = dtype_of(x)
     if dtype.is_float:
         return b.hypot(x, y)
@@ -48,7 +49,7 @@ def _comparison(name: str) -> Function:
 
 
 def _logical(name: str) -> Function:
-    def function(b: Any, x: Any, y: Any) -> Any:
+    def function(b: Emitter, x: Any, y: Any) -> Any:
         return b.cast(getattr(b, name)(b.cast(x, dtype=BOOL), b.cast(y, dtype=BOOL)), dtype=dtype_of(x))
 
     return function
@@ -77,7 +78,7 @@ BROADCAST = "lhs and rhs (equal, or 1, along each axis) -> the larger along each
 
 
 def _declare_equal_shapes(name: str, doc: str, shown: Shown, function: Function, aliases: Sequence[str]) -> None:
-    def expand(b: Any, lhs: Any, rhs: Any) -> Any:
+    def expand(b: Emitter, lhs: Any, rhs: Any) -> Any:
         require_same_dtype(lhs, rhs)
         require_same_shape(lhs, rhs)
         require_numeric(name, lhs)
@@ -90,7 +91,7 @@ def _declare_equal_shapes(name: str, doc: str, shown: Shown, function: Function,
 
 
 def _declare_broadcast(name: str, doc: str, shown: Shown, function: Function, aliases: Sequence[str] = ()) -> None:
-    def expand(b: Any, lhs: Any, rhs: Any) -> Any:
+    def expand(b: Emitter, lhs: Any, rhs: Any) -> Any:
         require_same_dtype(lhs, rhs)
         require_numeric(name, lhs)
         return function(b, lhs, rhs)
@@ -100,7 +101,7 @@ def _declare_broadcast(name: str, doc: str, shown: Shown, function: Function, al
     operator(name, aliases=aliases, inputs=("lhs", "rhs"))(expand)
 
 
-def beside_scalar(b: Any, data: Any, is_int: bool) -> Any:
+def beside_scalar(b: Emitter, data: Any, is_int: bool) -> Any:
     """`data` in the element type of the result of an operator on it and a number: bool becomes int64.
 
     If `is_int` is False, the number is not an integer, and bool and integer tensors become float64.
@@ -115,7 +116,7 @@ def _declare_scalar(
 ) -> None:
     """`call`, `y`: an example. `reverse`: the number is the left operand."""
 
-    def expand(b: Any, data: Any, *, scalar: float, is_int: bool) -> Any:
+    def expand(b: Emitter, data: Any, *, scalar: float, is_int: bool) -> Any:
         data = beside_scalar(b, data, is_int)
         value = constant_scalar(b, scalar, dtype_of(data))
         return function(b, value, data) if reverse else function(b, data, value)
@@ -278,7 +279,7 @@ for _stem, _camel, _doc, _shown, _beside, _function in [
 
 
 @operator("_power_scalar", aliases=("_PowerScalar",), attrs=_SCALAR, same_shape=True)
-def power_scalar(b: Any, data: Any, *, scalar: float, is_int: bool) -> Any:
+def power_scalar(b: Emitter, data: Any, *, scalar: float, is_int: bool) -> Any:
     """x**s, where s is a number
 
     Shapes: data (any) -> the same
@@ -299,7 +300,7 @@ def power_scalar(b: Any, data: Any, *, scalar: float, is_int: bool) -> Any:
     attrs={"num_args": counted(doc="how many inputs there are")},
     same_shape=True,
 )
-def add_n(b: Any, *args: Any, num_args: int) -> Any:
+def add_n(b: Emitter, *args: Any, num_args: int) -> Any:
     """Sum of all inputs, which have one shape and element type
 
     Shapes: any number of arrays of one shape -> that shape

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import BOOL, F32, DType, dtype_of
 from gluonjit.operators import gradients
 from gluonjit.operators.attributes import boolean, counted, dtype, enum, number
@@ -25,7 +26,7 @@ from gluonjit.operators.support import (
 
 
 @operator("Cast", aliases=("cast",), attrs={"dtype": dtype(doc="of the result")}, same_shape=True)
-def cast(b: Any, data: Any, *, dtype: DType) -> Any:
+def cast(b: Emitter, data: Any, *, dtype: DType) -> Any:
     """The input converted to another element type
 
     Shapes: data (any) -> the same
@@ -39,7 +40,7 @@ def cast(b: Any, data: Any, *, dtype: DType) -> Any:
 
 
 @operator("amp_cast", attrs={"dtype": dtype(doc="of the result")}, same_shape=True)
-def amp_cast(b: Any, data: Any, *, dtype: DType) -> Any:
+def amp_cast(b: Emitter, data: Any, *, dtype: DType) -> Any:
     """`Cast` for float inputs, as automatic mixed precision inserts it; other inputs are returned unchanged
 
     Shapes: data (any) -> the same
@@ -60,7 +61,7 @@ def amp_cast(b: Any, data: Any, *, dtype: DType) -> Any:
     },
     outputs=lambda attrs: tuple(f"output{k}" for k in range(attrs["num_outputs"])),
 )
-def amp_multicast(b: Any, *data: Any, num_outputs: int, cast_narrow: bool) -> tuple[Any, ...]:
+def amp_multicast(b: Emitter, *data: Any, num_outputs: int, cast_narrow: bool) -> tuple[Any, ...]:
     """Float inputs converted to the widest of their types; other inputs are returned unchanged
 
     Shapes: num_outputs arrays (any) -> their shapes
@@ -84,7 +85,7 @@ def _integer_bound(bound: float, own: DType, none: int) -> int:
     return info.max if bound >= info.max else info.min if bound <= info.min else int(bound)
 
 
-def _clip_gradient(b: Any, g: Any, y: Any, x: Any, *, a_min: float, a_max: float) -> tuple[Any] | None:
+def _clip_gradient(b: Emitter, g: Any, y: Any, x: Any, *, a_min: float, a_max: float) -> tuple[Any] | None:
     """1 at the bounds, and of NaN."""
     dtype = dtype_of(x[0])
     if not dtype.is_float:
@@ -99,7 +100,7 @@ def _clip_gradient(b: Any, g: Any, y: Any, x: Any, *, a_min: float, a_max: float
     same_shape=True,
     gradient=_clip_gradient,
 )
-def clip(b: Any, data: Any, *, a_min: float, a_max: float) -> Any:
+def clip(b: Emitter, data: Any, *, a_min: float, a_max: float) -> Any:
     """The elements limited to [a_min, a_max]; NaN is kept
 
     Shapes: data (any) -> the same
@@ -134,7 +135,7 @@ def _infer_where_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shape
 
 
 @operator("where", inputs=("condition", "x", "y"), complete=_where_shapes, infer_inputs=_infer_where_inputs)
-def where(b: Any, condition: Any, x: Any, y: Any) -> Any:
+def where(b: Emitter, condition: Any, x: Any, y: Any) -> Any:
     """x where the condition is nonzero, else y; a condition with one axis selects whole rows
 
     Shapes: condition (any) or (n,), x and y (n, …) -> the shape of x
@@ -158,7 +159,7 @@ def where(b: Any, condition: Any, x: Any, y: Any) -> Any:
 
 
 @operator("_copy", aliases=("identity",), same_shape=True)
-def copy(b: Any, data: Any) -> Any:
+def copy(b: Emitter, data: Any) -> Any:
     """The input itself
 
     Shapes: data (any) -> the same
@@ -170,7 +171,7 @@ def copy(b: Any, data: Any) -> Any:
 
 
 @operator("BlockGrad", aliases=("stop_gradient",), same_shape=True, gradient=gradients.zero)
-def block_grad(b: Any, data: Any) -> Any:
+def block_grad(b: Emitter, data: Any) -> Any:
     """The input, with a gradient of zero
 
     Shapes: data (any) -> the same
@@ -187,7 +188,7 @@ def block_grad(b: Any, data: Any) -> Any:
 
 
 @operator("make_loss", same_shape=True, outputs=lambda attrs: ("loss",), gradient=gradients.one)
-def make_loss(b: Any, data: Any) -> Any:
+def make_loss(b: Emitter, data: Any) -> Any:
     """The input, marked as a loss: its gradient is 1
 
     Shapes: data (any) -> the same
@@ -201,7 +202,7 @@ def make_loss(b: Any, data: Any) -> Any:
 
 
 def _loss_gradient(
-    b: Any, g: Any, y: Any, x: Any, *, grad_scale: float, valid_thresh: float, normalization: str
+    b: Emitter, g: Any, y: Any, x: Any, *, grad_scale: float, valid_thresh: float, normalization: str
 ) -> Any:
     (data,) = x
     dtype = dtype_of(data)
@@ -227,7 +228,7 @@ def _loss_gradient(
     },
     same_shape=True,
 )
-def make_scaled_loss(b: Any, data: Any, **gradient: Any) -> Any:
+def make_scaled_loss(b: Emitter, data: Any, **gradient: Any) -> Any:
     """The input, marked as a loss: its gradient is `grad_scale`, normalized by `normalization`
 
     Shapes: data (any) -> the same

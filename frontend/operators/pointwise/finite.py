@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.primitives.host_call import ERRORS
 from gluonjit.ir.types import BOOL, F32, I64, U8, dtype_of
 from gluonjit.operators import gradients
@@ -16,11 +17,11 @@ from gluonjit.operators.support import Shapes, merge, require_float, require_num
 _INIT = {"init_output": boolean(True, doc="must be True: the result does not depend on earlier contents of the output")}
 
 
-def _every(b: Any, holds: Any) -> Any:
+def _every(b: Emitter, holds: Any) -> Any:
     return b.reduce(holds, op="all", axes=tuple(range(len(holds.shape))))
 
 
-def _finite(b: Any, arrays: tuple[Any, ...], init_output: bool) -> Any:
+def _finite(b: Emitter, arrays: tuple[Any, ...], init_output: bool) -> Any:
     if not init_output:
         raise OperatorError("init_output=False is not supported: results are new arrays")
     found = None
@@ -32,7 +33,7 @@ def _finite(b: Any, arrays: tuple[Any, ...], init_output: bool) -> Any:
 
 
 @operator("all_finite", attrs=_INIT)
-def all_finite(b: Any, data: Any, *, init_output: bool) -> Any:
+def all_finite(b: Emitter, data: Any, *, init_output: bool) -> Any:
     """1 if no element is infinite or NaN, else 0
 
     Shapes: data (any) -> (1,)
@@ -53,7 +54,7 @@ def _arrays(attrs: Mapping[str, Any]) -> tuple[str, ...]:
     inputs=_arrays,
     attrs={"num_arrays": counted(1, doc="how many inputs there are"), **_INIT},
 )
-def multi_all_finite(b: Any, *data: Any, num_arrays: int, init_output: bool) -> Any:
+def multi_all_finite(b: Emitter, *data: Any, num_arrays: int, init_output: bool) -> Any:
     """1 if no element of any array is infinite or NaN, else 0
 
     Shapes: num_arrays arrays (any) -> (1,)
@@ -66,7 +67,7 @@ def multi_all_finite(b: Any, *data: Any, num_arrays: int, init_output: bool) -> 
 
 
 @operator("multi_sum_sq", variadic=True, inputs=_arrays, attrs={"num_arrays": counted(doc="how many inputs there are")})
-def multi_sum_sq(b: Any, *data: Any, num_arrays: int) -> Any:
+def multi_sum_sq(b: Emitter, *data: Any, num_arrays: int) -> Any:
     """The sum of squares of each array, as a float32 vector with an element per array
 
     Shapes: num_arrays arrays (any) -> (num_arrays,)
@@ -99,7 +100,7 @@ def _same(attrs: Mapping[str, Any], shapes: Shapes) -> Shapes:
     },
     complete=_same,
 )
-def allclose(b: Any, x: Any, y: Any, *, rtol: float, atol: float, equal_nan: bool) -> Any:
+def allclose(b: Emitter, x: Any, y: Any, *, rtol: float, atol: float, equal_nan: bool) -> Any:
     """1 if |a - b| <= atol + rtol * |b| for all elements, else 0
 
     Shapes: a and b of one shape -> (), of uint8
@@ -134,7 +135,7 @@ ERRORS["constraint"] = lambda *text: ConstraintError(text[0] if len(text) == 1 e
     attrs={"msg": string("Constraint violated.", doc="what the error says")},
     gradient=gradients.zero,
 )
-def constraint_check(b: Any, x: Any, *, msg: str) -> Any:
+def constraint_check(b: Emitter, x: Any, *, msg: str) -> Any:
     """True if all elements of a bool array are; a ValueError with this message otherwise, in compiled code, too
 
     Shapes: x (any) -> ()

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import dtype_of
 from gluonjit.operators.attributes import boolean, enum, number
 from gluonjit.operators.registry import operator
 from gluonjit.operators.support import Shapes, first_from_output, merge, parameters, require_same_shape, widened
 
 
-def _multiplied(b: Any, g: Any, y: Any, x: Any, *, scalar: float, is_int: bool) -> tuple[Any]:
+def _multiplied(b: Emitter, g: Any, y: Any, x: Any, *, scalar: float, is_int: bool) -> tuple[Any]:
     return (g[0] * b.constant(scalar, dtype_of(x[0])),)
 
 
@@ -24,7 +25,7 @@ def _multiplied(b: Any, g: Any, y: Any, x: Any, *, scalar: float, is_int: bool) 
     same_shape=True,
     gradient=_multiplied,
 )
-def gradient_multiplier(b: Any, data: Any, **_gradient: Any) -> Any:
+def gradient_multiplier(b: Emitter, data: Any, **_gradient: Any) -> Any:
     """The input; its gradient is multiplied by `scalar`
 
     Shapes: data (any) -> the same
@@ -42,7 +43,7 @@ def gradient_multiplier(b: Any, data: Any, **_gradient: Any) -> Any:
     return data
 
 
-def _activity(b: Any, data: Any, moving_avg: Any, momentum: float) -> Any:
+def _activity(b: Emitter, data: Any, moving_avg: Any, momentum: float) -> Any:
     """The moving average of each unit's activity after the batch `data`."""
     wide = widened(b, data)
     mean = b.reduce(wide, op="sum", axes=(0,)) * (1 / max(data.shape[0], 1))
@@ -52,7 +53,7 @@ def _activity(b: Any, data: Any, moving_avg: Any, momentum: float) -> Any:
 
 
 def _sparseness(
-    b: Any, g: Any, y: Any, x: Any, *, sparseness_target: float, penalty: float, momentum: float
+    b: Emitter, g: Any, y: Any, x: Any, *, sparseness_target: float, penalty: float, momentum: float
 ) -> tuple[Any, None]:
     """Adds the derivative of penalty · KL(target || activity) by each unit's activity."""
     data, moving_avg = x
@@ -63,7 +64,7 @@ def _sparseness(
     return g[0] + b.cast(b.reshape(slope, shape=(1, *data.shape[1:])), dtype=dtype_of(data)), None
 
 
-def _new_activity(b: Any, y: Any, x: Any, *, momentum: float, **_attrs: Any) -> dict[int, Any]:
+def _new_activity(b: Emitter, y: Any, x: Any, *, momentum: float, **_attrs: Any) -> dict[int, Any]:
     data, moving_avg = x
     return {1: _activity(b, data, moving_avg, momentum)}
 
@@ -83,7 +84,7 @@ def _new_activity(b: Any, y: Any, x: Any, *, momentum: float, **_attrs: Any) -> 
     infer_inputs=first_from_output,
     initializers={"moving_avg": '["zero", {}]'},
 )
-def attach_sparseness(b: Any, data: Any, moving_avg: Any, **_gradient: Any) -> Any:
+def attach_sparseness(b: Emitter, data: Any, moving_avg: Any, **_gradient: Any) -> Any:
     """The input; its gradient gets a KL divergence penalty that makes activations sparse
 
     Shapes: data (batch, units), moving_avg (units,) -> data's shape
@@ -102,7 +103,7 @@ def _alike(attrs: Mapping[str, Any], inputs: Shapes) -> Shapes:
 
 
 @operator("_identity_with_attr_like_rhs", inputs=("lhs", "rhs"), complete=_alike, infer_inputs=first_from_output)
-def identity_like(b: Any, lhs: Any, rhs: Any) -> Any:
+def identity_like(b: Emitter, lhs: Any, rhs: Any) -> Any:
     """The first input, which must have the shape of the second
 
     Shapes: lhs and rhs of one shape -> that shape
@@ -119,7 +120,7 @@ def identity_like(b: Any, lhs: Any, rhs: Any) -> Any:
     attrs={"stype": enum(("csr", "default", "row_sparse"), doc="the storage; has no effect in compiled code")},
     same_shape=True,
 )
-def cast_storage(b: Any, data: Any, *, stype: str) -> Any:
+def cast_storage(b: Emitter, data: Any, *, stype: str) -> Any:
     """The input; compiled code keeps every array dense
 
     Shapes: data (any) -> the same

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import BOOL, F32, F64, DType, broadcast_shapes, dtype_of
 from gluonjit.operators.attributes import boolean, integer, number, optional
 from gluonjit.operators.control.looping import loop
@@ -35,7 +36,7 @@ FUNCTIONS = (
 def _declare_function(name: str) -> None:
     legacy = OPERATORS[name]
 
-    def expand(b: Any, x: Any) -> Any:
+    def expand(b: Emitter, x: Any) -> Any:
         if dtype_of(x) is not BOOL:
             return legacy.expand(b, x)
         return b.cast(legacy.expand(b, b.cast(x, dtype=F32)), dtype=BOOL)
@@ -49,7 +50,7 @@ for _name in FUNCTIONS:
     _declare_function(_name)
 
 
-def _never(b: Any, x: Any) -> Any:
+def _never(b: Emitter, x: Any) -> Any:
     return b.ne(x, x)
 
 
@@ -58,7 +59,7 @@ def _declare_predicate(
 ) -> None:
     """`numbers`, `answers`: an example. `of_integers` replaces `function` for integers and bools."""
 
-    def expand(b: Any, x: Any) -> Any:
+    def expand(b: Emitter, x: Any) -> Any:
         return (function if dtype_of(x).is_float else of_integers)(b, x)
 
     call = f">>> mx.np.{name}(mx.np.array({numbers})).asnumpy()\narray({answers})"
@@ -66,7 +67,7 @@ def _declare_predicate(
     operator(f"_npi_{name}", inputs=("x",), same_shape=True)(expand)
 
 
-def _is_zero(b: Any, x: Any) -> Any:
+def _is_zero(b: Emitter, x: Any) -> Any:
     return b.eq(x, b.constant(0, dtype_of(x)))
 
 
@@ -95,7 +96,7 @@ _declare_predicate("logical_not", "Whether x is 0", "[0, 2]", "[ True, False]", 
     attrs={"decimals": integer(0, doc="digits behind the point; negative ones before it")},
     same_shape=True,
 )
-def around(b: Any, x: Any, *, decimals: int) -> Any:
+def around(b: Emitter, x: Any, *, decimals: int) -> Any:
     """Rounds x to the given number of decimals, halves to even
 
     Shapes: x (any) -> the same
@@ -128,7 +129,7 @@ def around(b: Any, x: Any, *, decimals: int) -> Any:
     },
     same_shape=True,
 )
-def nan_to_num(b: Any, data: Any, *, copy: bool, nan: float, posinf: float | None, neginf: float | None) -> Any:
+def nan_to_num(b: Emitter, data: Any, *, copy: bool, nan: float, posinf: float | None, neginf: float | None) -> Any:
     """Replaces NaN by `nan`, and infinities by `posinf` and `neginf` (by default the largest finite numbers)
 
     Shapes: data (any) -> the same
@@ -162,11 +163,11 @@ def _compared(call: str, answers: str) -> str:
 def _declare_comparison(name: str, doc: str, primitive: str, answers: str) -> None:
     """`answers`: of comparing 1, 2 and 3 with 2."""
 
-    def expand(b: Any, lhs: Any, rhs: Any) -> Any:
+    def expand(b: Emitter, lhs: Any, rhs: Any) -> Any:
         require_same_dtype(lhs, rhs)
         return getattr(b, primitive)(lhs, rhs)
 
-    def beside_number(b: Any, data: Any, *, scalar: float, is_int: bool) -> Any:
+    def beside_number(b: Emitter, data: Any, *, scalar: float, is_int: bool) -> Any:
         data = beside_scalar(b, data, is_int)
         return getattr(b, primitive)(data, number_of(b, scalar, dtype_of(data)))
 
@@ -200,12 +201,12 @@ def _require_whole(x: Any) -> DType:
 def _declare_bitwise(name: str, doc: str, answer: int) -> None:
     """`answer`: of 12 (0b1100) and 10 (0b1010)."""
 
-    def expand(b: Any, lhs: Any, rhs: Any) -> Any:
+    def expand(b: Emitter, lhs: Any, rhs: Any) -> Any:
         require_same_dtype(lhs, rhs)
         _require_whole(lhs)
         return getattr(b, name)(lhs, rhs)
 
-    def beside_number(b: Any, data: Any, *, scalar: float, is_int: bool) -> Any:
+    def beside_number(b: Emitter, data: Any, *, scalar: float, is_int: bool) -> Any:
         own = _require_whole(data)
         return getattr(b, name)(data, number_of(b, scalar, own))
 
@@ -229,7 +230,7 @@ _declare_bitwise("xor", "The bits that are set in exactly one", 6)
 
 
 @operator("_npi_bitwise_not", inputs=("x",), same_shape=True)
-def bitwise_not(b: Any, x: Any) -> Any:
+def bitwise_not(b: Emitter, x: Any) -> Any:
     """The bitwise complement; for bools, not x
 
     Shapes: x (any) -> the same
@@ -247,7 +248,7 @@ def _declare_of_floats(name: str, doc: str, primitive: str, call: str, scalars: 
     """`call`: the example; `scalars`: the names of the variants with a number as rhs and with a number as lhs, with
     their examples."""
 
-    def expand(b: Any, x1: Any, x2: Any) -> Any:
+    def expand(b: Emitter, x1: Any, x2: Any) -> Any:
         require_same_dtype(x1, x2)
         require_float(x1)
         return getattr(b, primitive)(x1, x2)
@@ -257,7 +258,7 @@ def _declare_of_floats(name: str, doc: str, primitive: str, call: str, scalars: 
     operator(f"_npi_{name}", inputs=("x1", "x2"))(expand)
     for k, (form, shown) in enumerate(scalars.items()):
 
-        def beside_number(b: Any, data: Any, *, scalar: float, is_int: bool, reverse: bool = bool(k)) -> Any:
+        def beside_number(b: Emitter, data: Any, *, scalar: float, is_int: bool, reverse: bool = bool(k)) -> Any:
             own = dtype_of(data)
             pair = (data, number_of(b, scalar, own))
             if not own.is_float:
@@ -291,7 +292,7 @@ _declare_of_floats(
 # Signs, powers of 2, multiples
 
 
-def _with_sign(b: Any, x: Any, y: Any) -> Any:
+def _with_sign(b: Emitter, x: Any, y: Any) -> Any:
     """As in MXNet, -0 is not negative, and NaN has the sign that x has not."""
     zero = b.constant(0, dtype_of(x))
     shape = broadcast_shapes(tuple(x.shape), tuple(y.shape))
@@ -299,18 +300,18 @@ def _with_sign(b: Any, x: Any, y: Any) -> Any:
     return b.select(both(b, below, negative) | both(b, negated(b, below), other), x, -x)
 
 
-def _greatest_divisor(b: Any, x: Any, y: Any) -> Any:
+def _greatest_divisor(b: Emitter, x: Any, y: Any) -> Any:
     """Euclid's algorithm, on absolute values."""
     shape = broadcast_shapes(tuple(x.shape), tuple(y.shape))
     own = dtype_of(x)
 
-    def body(b: Any, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
+    def body(b: Emitter, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
         x, y = state
         none = b.eq(y, b.constant(0, own))
         rest = b.mod(x, b.select(none, b.constant(1, own), y))
         return [b.select(none, x, y), b.select(none, y, rest)], []
 
-    def more(b: Any, index: Any, state: Any, captured: Any) -> Any:
+    def more(b: Emitter, index: Any, state: Any, captured: Any) -> Any:
         return b.reduce(b.ne(state[1], b.constant(0, own)), op="any", axes=tuple(range(len(shape))))
 
     begin = [b.broadcast(abs(v), shape=shape) for v in (x, y)]
@@ -318,14 +319,14 @@ def _greatest_divisor(b: Any, x: Any, y: Any) -> Any:
     return found
 
 
-def _multiple(b: Any, x: Any, y: Any) -> Any:
+def _multiple(b: Emitter, x: Any, y: Any) -> Any:
     divisor = _greatest_divisor(b, x, y)
     own = dtype_of(x)
     divisor = b.select(b.eq(divisor, b.constant(0, own)), b.constant(1, own), divisor)
     return abs(b.div(x, divisor) * y)
 
 
-def _scaled(b: Any, x: Any, y: Any) -> Any:
+def _scaled(b: Emitter, x: Any, y: Any) -> Any:
     own = dtype_of(x)
     wide = own if own.is_float else F64
     x, y = (b.cast(v, dtype=wide) for v in (x, y))
@@ -347,7 +348,7 @@ def _declare_pair(
             raise OperatorError(f"{name} only supports whole numbers")
         return require_numeric(name, x)
 
-    def expand(b: Any, lhs: Any, rhs: Any) -> Any:
+    def expand(b: Emitter, lhs: Any, rhs: Any) -> Any:
         require_same_dtype(lhs, rhs)
         checked(lhs)
         return function(b, lhs, rhs)
@@ -358,7 +359,7 @@ def _declare_pair(
     operator(pair[0], inputs=("lhs", "rhs"))(expand)
     for k, (form, example_of) in enumerate(numbers):
 
-        def beside(b: Any, data: Any, *, scalar: float, is_int: bool, reverse: bool = bool(k)) -> Any:
+        def beside(b: Emitter, data: Any, *, scalar: float, is_int: bool, reverse: bool = bool(k)) -> Any:
             checked(data)
             data = data if whole else beside_scalar(b, data, is_int)
             value = number_of(b, scalar, dtype_of(data))
@@ -404,13 +405,13 @@ _declare_pair(
 # where
 
 
-def _chosen(b: Any, condition: Any, x: Any, y: Any) -> Any:
+def _chosen(b: Emitter, condition: Any, x: Any, y: Any) -> Any:
     require_same_dtype(x, y)
     return b.select(condition if dtype_of(condition) is BOOL else b.cast(condition, dtype=BOOL), x, y)
 
 
 @operator("_npi_where", inputs=("condition", "x", "y"))
-def where(b: Any, condition: Any, x: Any, y: Any) -> Any:
+def where(b: Emitter, condition: Any, x: Any, y: Any) -> Any:
     """x where the condition is not 0, else y, with broadcasting
 
     Shapes: condition, x, y (any, broadcast against each other) -> the broadcast shape
@@ -423,7 +424,7 @@ def where(b: Any, condition: Any, x: Any, y: Any) -> Any:
 
 
 @operator("_npi_where_lscalar", inputs=("condition", "x"), attrs={"scalar": number(0.0, doc="the number")})
-def where_lscalar(b: Any, condition: Any, x: Any, *, scalar: float) -> Any:
+def where_lscalar(b: Emitter, condition: Any, x: Any, *, scalar: float) -> Any:
     """The number where the condition is not 0, else x, with broadcasting
 
     Shapes: condition and x (any, broadcast against each other) -> the broadcast shape
@@ -435,7 +436,7 @@ def where_lscalar(b: Any, condition: Any, x: Any, *, scalar: float) -> Any:
 
 
 @operator("_npi_where_rscalar", inputs=("condition", "y"), attrs={"scalar": number(0.0, doc="the number")})
-def where_rscalar(b: Any, condition: Any, y: Any, *, scalar: float) -> Any:
+def where_rscalar(b: Emitter, condition: Any, y: Any, *, scalar: float) -> Any:
     """y where the condition is not 0, else the number, with broadcasting
 
     Shapes: condition and y (any, broadcast against each other) -> the broadcast shape
@@ -455,7 +456,7 @@ def where_rscalar(b: Any, condition: Any, y: Any, *, scalar: float) -> Any:
     },
     same_shape=True,
 )
-def where_scalar2(b: Any, condition: Any, *, x: float, y: float) -> Any:
+def where_scalar2(b: Emitter, condition: Any, *, x: float, y: float) -> Any:
     """The number x where the condition is not 0, else the number y, as float32
 
     Shapes: condition (any) -> the same

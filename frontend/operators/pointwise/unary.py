@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import F64, dtype_of
 from gluonjit.operators import gradients
 from gluonjit.operators.attributes import number
@@ -34,7 +35,7 @@ def _declare(
 ) -> None:
     """`x`, `y`: an example; `integers`: the function applies to integers without conversion."""
 
-    def expand(b: Any, data: Any) -> Any:
+    def expand(b: Emitter, data: Any) -> Any:
         dtype = require_numeric(name, data)
         if integers or dtype.is_float:
             return function(b, data)
@@ -47,29 +48,29 @@ def _declare(
     operator(name, aliases=aliases, same_shape=True, gradient=gradient)(expand)
 
 
-def _one(b: Any, like: Any) -> Any:
+def _one(b: Emitter, like: Any) -> Any:
     return b.constant(1, dtype_of(like))
 
 
-def _zero(b: Any, like: Any) -> Any:
+def _zero(b: Emitter, like: Any) -> Any:
     return b.constant(0, dtype_of(like))
 
 
-def _sign(b: Any, x: Any) -> Any:
+def _sign(b: Emitter, x: Any) -> Any:
     if not dtype_of(x).is_float:
         return b.sign(x)
     zero, dtype = _zero(b, x), dtype_of(x)
     return b.cast(x > zero, dtype=dtype) - b.cast(x < zero, dtype=dtype)  # NaN is neither: 0
 
 
-def _rint(b: Any, x: Any) -> Any:
+def _rint(b: Emitter, x: Any) -> Any:
     if not dtype_of(x).is_float:
         return x
     below = b.floor(x)
     return b.select(x - below <= 0.5, below, b.ceil(x))
 
 
-def _gamma(b: Any, x: Any) -> Any:
+def _gamma(b: Emitter, x: Any) -> Any:
     """exp(log|gamma|) with the sign of gamma, in float64 since exp multiplies the error of its large argument."""
     wide = b.cast(x, dtype=F64)
     zero, one, two = (b.constant(v, F64) for v in (0, 1, 2))
@@ -180,7 +181,7 @@ _declare("gamma", "gamma function; NaN at -1, -2, …", "[5, 1.5]", "[24.   ,  0
 _declare("gammaln", "log |gamma(x)|", "[3, 5]", "[0.693, 3.178]", lambda b, x: b.lgamma(x))
 
 
-def _hard_sigmoid_gradient(b: Any, g: Any, y: Any, x: Any, *, alpha: float, beta: float) -> tuple[Any]:
+def _hard_sigmoid_gradient(b: Emitter, g: Any, y: Any, x: Any, *, alpha: float, beta: float) -> tuple[Any]:
     """0 at both corners, as in MXNet."""
     zero, one, slope = (b.constant(v, dtype_of(y[0])) for v in (0, 1, alpha))
     inside = both(b, y[0] > zero, y[0] < one)
@@ -193,7 +194,7 @@ def _hard_sigmoid_gradient(b: Any, g: Any, y: Any, x: Any, *, alpha: float, beta
     same_shape=True,
     gradient=_hard_sigmoid_gradient,
 )
-def hard_sigmoid(b: Any, data: Any, *, alpha: float, beta: float) -> Any:
+def hard_sigmoid(b: Emitter, data: Any, *, alpha: float, beta: float) -> Any:
     """min(max(alpha * x + beta, 0), 1)
 
     Shapes: data (any) -> the same
@@ -222,7 +223,7 @@ def quadratic(builder: Any, data: Any, *, a: float, b: float, c: float) -> Any:
     return convert(builder, y, own)
 
 
-def _smooth_l1_gradient(b: Any, g: Any, y: Any, x: Any, *, scalar: float) -> tuple[Any] | None:
+def _smooth_l1_gradient(b: Emitter, g: Any, y: Any, x: Any, *, scalar: float) -> tuple[Any] | None:
     dtype = dtype_of(x[0])
     if not dtype.is_float:
         return None
@@ -239,7 +240,7 @@ def _smooth_l1_gradient(b: Any, g: Any, y: Any, x: Any, *, scalar: float) -> tup
     same_shape=True,
     gradient=_smooth_l1_gradient,
 )
-def smooth_l1(b: Any, data: Any, *, scalar: float) -> Any:
+def smooth_l1(b: Emitter, data: Any, *, scalar: float) -> Any:
     """0.5 (s x)**2 where |x| < 1 / s**2, else |x| - 0.5 / s**2
 
     Shapes: data (any) -> the same

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import F64, I64
 from gluonjit.operators.attributes import integer, numbers, optional
 from gluonjit.operators.registry import OperatorError, operator
@@ -24,7 +25,7 @@ def _even_edges(count: int, low: float, high: float) -> np.ndarray:
     return (high * k + low * (count - k)) / count
 
 
-def _even_bin(b: Any, x: Any, edges: Any, count: int, low: float, high: float) -> tuple[Any, Any]:
+def _even_bin(b: Emitter, x: Any, edges: Any, count: int, low: float, high: float) -> tuple[Any, Any]:
     """The bin of each element of `x`, among `count` bins of the same width, and whether it is in the range at all.
 
     A quotient gives the bin; comparisons with the rounded edges correct it by one where necessary.
@@ -44,7 +45,7 @@ def _even_bin(b: Any, x: Any, edges: Any, count: int, low: float, high: float) -
     return index + b.cast(above, dtype=I64), inside
 
 
-def bin_of(b: Any, x: Any, edges: Any) -> tuple[Any, Any]:
+def bin_of(b: Emitter, x: Any, edges: Any) -> tuple[Any, Any]:
     """The bin of each element of `x`, by bisection of the edges, and whether it is in the range at all."""
     count = edges.shape[0]
     below = b.constant(0, I64)
@@ -69,7 +70,7 @@ def bin_of(b: Any, x: Any, edges: Any) -> tuple[Any, Any]:
     outputs=lambda attrs: ("output0", "output1"),
 )
 def histogram(
-    b: Any, data: Any, bins: Any = None, *, bin_cnt: int | None, range: tuple[float, ...] | None
+    b: Emitter, data: Any, bins: Any = None, *, bin_cnt: int | None, range: tuple[float, ...] | None
 ) -> tuple[Any, Any]:
     """The number of elements in each bin, and the bins' edges; the last bin includes its upper edge
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import BOOL, F32, F64, I64, DType, dtype_of
 from gluonjit.operators.attributes import boolean, dtype, integer, number, optional, shape
 from gluonjit.operators.documentation import documented, example
@@ -26,7 +27,7 @@ def _gone(x: Any, axis: Shape | None) -> tuple[int, ...]:
     return () if axis == () else reduced_axes(x.shape, axis)
 
 
-def _reduced(b: Any, x: Any, op: str, gone: tuple[int, ...], keepdims: bool) -> Any:
+def _reduced(b: Emitter, x: Any, op: str, gone: tuple[int, ...], keepdims: bool) -> Any:
     y = b.reduce(x, op=op, axes=gone) if gone else x
     return b.reshape(y, shape=tuple(1 if k in gone else n for k, n in enumerate(x.shape))) if keepdims else y
 
@@ -46,7 +47,7 @@ def _refuse(initial: float | None) -> None:
         **_INITIAL,
     },
 )
-def prod(b: Any, a: Any, *, axis: Shape | None, keepdims: bool, dtype: DType | None, initial: float | None) -> Any:
+def prod(b: Emitter, a: Any, *, axis: Shape | None, keepdims: bool, dtype: DType | None, initial: float | None) -> Any:
     """The product over axes; bool counts as int64
 
     Shapes: a (any) -> a's without the reduced axes
@@ -69,7 +70,7 @@ REDUCED = "a (any) -> a's without the reduced axes"
 def _declare_extreme(name: str, doc: str, y: str) -> None:
     """`y`: the results for (1, 2) and (3, 4)."""
 
-    def expand(b: Any, a: Any, *, axis: Shape | None, keepdims: bool, initial: float | None) -> Any:
+    def expand(b: Emitter, a: Any, *, axis: Shape | None, keepdims: bool, initial: float | None) -> Any:
         _refuse(initial)
         gone = _gone(a, axis)
         require_elements(name, a.shape, gone)
@@ -94,7 +95,7 @@ _declare_extreme("min", "The smallest element over axes; NaN when there is one",
 def _declare_logical(name: str, doc: str, answers: str, aliases: tuple[str, ...]) -> None:
     """`answers`: for (0, 1) and (1, 1)."""
 
-    def expand(b: Any, data: Any, *, axis: Shape | None, keepdims: bool) -> Any:
+    def expand(b: Emitter, data: Any, *, axis: Shape | None, keepdims: bool) -> Any:
         return _reduced(b, b.cast(data, dtype=BOOL), name, _gone(data, axis), keepdims)
 
     call = f">>> mx.np.{name}(mx.np.array([[0, 1], [1, 1]]), axis=1).asnumpy()\narray({answers})"
@@ -107,7 +108,7 @@ _declare_logical("any", "Whether any element over the axes is not 0, as bool", "
 _declare_logical("all", "Whether all elements over the axes are not 0, as bool", "[False,  True]", ())
 
 
-def _distances(b: Any, x: Any, gone: tuple[int, ...]) -> tuple[Any, int]:
+def _distances(b: Emitter, x: Any, gone: tuple[int, ...]) -> tuple[Any, int]:
     """`x` minus its mean over axes, and the number of elements of each mean."""
     count = math.prod(x.shape[k] for k in gone)
     kept = tuple(1 if k in gone else n for k, n in enumerate(x.shape))
@@ -115,7 +116,7 @@ def _distances(b: Any, x: Any, gone: tuple[int, ...]) -> tuple[Any, int]:
 
 
 def _declare_spread(name: str, doc: str, y: str, finish: Callable[[Any, Any], Any], gradient: Any = None) -> None:
-    def expand(b: Any, a: Any, *, axis: Shape | None, keepdims: bool, dtype: DType | None, ddof: int) -> Any:
+    def expand(b: Emitter, a: Any, *, axis: Shape | None, keepdims: bool, dtype: DType | None, ddof: int) -> Any:
         own = dtype or dtype_of(a)
         x = widened(b, a) if dtype_of(a).is_float else b.cast(a, dtype=F64 if dtype_of(a) is I64 else F32)
         if own is F64:
@@ -142,7 +143,7 @@ def _declare_spread(name: str, doc: str, y: str, finish: Callable[[Any, Any], An
     operator(f"_npi_{name}", inputs=("a",), attrs=attrs, gradient=gradient, **outputs)(expand)
 
 
-def _std_gradient(b: Any, g: Any, y: Any, x: Any, *, axis: Shape | None, ddof: int, **_attrs: Any) -> Any:
+def _std_gradient(b: Emitter, g: Any, y: Any, x: Any, *, axis: Shape | None, ddof: int, **_attrs: Any) -> Any:
     """That of the norm of the distances, which is 0 where all elements are equal."""
     own, result = dtype_of(x[0]), dtype_of(y[0])
     if not own.is_float or not result.is_float:
@@ -172,7 +173,7 @@ _declare_spread(
 def _declare_position(name: str, doc: str, answers: str) -> None:
     """`answers`: for (1, 5, 2) and (7, 0, 7)."""
 
-    def expand(b: Any, data: Any, *, axis: int | None, keepdims: bool) -> Any:
+    def expand(b: Emitter, data: Any, *, axis: int | None, keepdims: bool) -> Any:
         old = tuple(data.shape)
         x = b.cast(data, dtype=F32) if dtype_of(data) is BOOL else data
         require_elements(name, old, range(len(old)) if axis is None else (axis_in(axis, len(old)),))
@@ -219,7 +220,7 @@ _declare_position(
     outputs=lambda attrs: ("output0", "output1"),
     visible=lambda attrs: 1 + attrs["returned"],
 )
-def average(b: Any, a: Any, weights: Any = None, *, axis: Shape | None, returned: bool, weighted: bool) -> Any:
+def average(b: Emitter, a: Any, weights: Any = None, *, axis: Shape | None, returned: bool, weighted: bool) -> Any:
     """The weighted mean over axes, and the sums of the weights
 
     Shapes: a (any), weights (a's, or a vector along a single axis) -> a's without the reduced axes, twice
@@ -245,7 +246,7 @@ def average(b: Any, a: Any, weights: Any = None, *, axis: Shape | None, returned
     return (result, total) if own is work else (convert(b, result, own), convert(b, total, own))
 
 
-def _norm_gradient(b: Any, g: Any, y: Any, x: Any, *, ord: float, axis: Shape | None, **_attrs: Any) -> Any:
+def _norm_gradient(b: Emitter, g: Any, y: Any, x: Any, *, ord: float, axis: Shape | None, **_attrs: Any) -> Any:
     if ord != 2 or not dtype_of(x[0]).is_float:
         return None
     return (norm_gradient(b, x[0], y[0], g[0], _gone(x[0], axis)),)
@@ -260,7 +261,7 @@ def _norm_gradient(b: Any, g: Any, y: Any, x: Any, *, ord: float, axis: Shape | 
         "flag": integer(-1, doc="which kind: -2 and 1 root of squares, -1 of vectors"),
     },
 )
-def norm(b: Any, data: Any, *, ord: float, axis: Shape | None, keepdims: bool, flag: int) -> Any:
+def norm(b: Emitter, data: Any, *, ord: float, axis: Shape | None, keepdims: bool, flag: int) -> Any:
     """sum(|x|) for ord 1, sqrt(sum(x * x)) for ord 2, over axes
 
     Shapes: data (any) -> data's without the reduced axes

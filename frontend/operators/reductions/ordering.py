@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import F32, I64, DType, dtype_of
 from gluonjit.operators.attributes import boolean, dtype, enum, integer, optional
 from gluonjit.operators.registry import OperatorError, operator
@@ -15,7 +16,7 @@ _AXIS = {"axis": optional(integer(doc="along which to sort; None: the flattened 
 _INDEX_TYPE = dtype(F32, among=("float16", "float32", "float64", "int32", "int64", "uint8"), doc="of the indices")
 
 
-def _line(b: Any, name: str, data: Any, axis: int | None) -> tuple[Any, int]:
+def _line(b: Emitter, name: str, data: Any, axis: int | None) -> tuple[Any, int]:
     """The data and the axis to sort along; the flattened data if no axis is given."""
     require_numeric(name, data)
     if axis is None:
@@ -26,7 +27,7 @@ def _line(b: Any, name: str, data: Any, axis: int | None) -> tuple[Any, int]:
     return data, axis % rank
 
 
-def _sorted(b: Any, x: Any, axis: int, descending: bool, count: int = 0, order: bool = True) -> Any:
+def _sorted(b: Emitter, x: Any, axis: int, descending: bool, count: int = 0, order: bool = True) -> Any:
     """`b.sort` along any axis. Lines are brought together first: the elements of others would lie between those of a
     line, each in a line of the cache of its own."""
     if math.prod(x.shape[axis + 1 :]) == 1:
@@ -44,7 +45,7 @@ def _sorted(b: Any, x: Any, axis: int, descending: bool, count: int = 0, order: 
     outputs=lambda attrs: ("output0", "output1"),
     visible=lambda attrs: 1,
 )
-def sort(b: Any, data: Any, *, axis: int | None, is_ascend: bool) -> Any:
+def sort(b: Emitter, data: Any, *, axis: int | None, is_ascend: bool) -> Any:
     """Sorts the elements along the axis; without an axis, those of the flattened tensor
 
     Shapes: data (any) -> the same; a vector if `axis` is None
@@ -59,7 +60,7 @@ def sort(b: Any, data: Any, *, axis: int | None, is_ascend: bool) -> Any:
 @operator(
     "argsort", attrs={**_AXIS, "is_ascend": boolean(True, doc="whether the least comes first"), "dtype": _INDEX_TYPE}
 )
-def argsort(b: Any, data: Any, *, axis: int | None, is_ascend: bool, dtype: DType) -> Any:
+def argsort(b: Emitter, data: Any, *, axis: int | None, is_ascend: bool, dtype: DType) -> Any:
     """The indices that sort the data along the axis
 
     Shapes: data (any) -> the same; a vector if `axis` is None
@@ -89,7 +90,7 @@ def _topk_outputs(attrs: Mapping[str, Any]) -> tuple[str, ...]:
     outputs=_topk_outputs,
     visible=lambda attrs: 2 if attrs["ret_typ"] == "both" else 1,
 )
-def topk(b: Any, data: Any, *, axis: int | None, k: int, ret_typ: str, is_ascend: bool, dtype: DType) -> Any:
+def topk(b: Emitter, data: Any, *, axis: int | None, k: int, ret_typ: str, is_ascend: bool, dtype: DType) -> Any:
     """The k largest elements along the axis, in order: their values, indices, both, or a mask
 
     Shapes: data (any) -> the same, with k along `axis`; a mask has data's shape

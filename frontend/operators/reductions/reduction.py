@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import BOOL, F16, F32, F64, I64, DType, dtype_of
 from gluonjit.operators.attributes import axes, boolean, dtype, integer, optional
 from gluonjit.operators.documentation import documented, example, on
@@ -40,7 +41,7 @@ def reduced_axes(shape: Sequence[int], axis: Shape | None, exclude: bool = False
     return tuple(a for a in range(rank) if a not in chosen) if exclude else tuple(chosen)
 
 
-def finished(b: Any, y: Any, shape: Sequence[int], gone: Sequence[int], keepdims: bool) -> Any:
+def finished(b: Emitter, y: Any, shape: Sequence[int], gone: Sequence[int], keepdims: bool) -> Any:
     """Reshapes `y`, the reduction of a tensor of shape `shape` over the axes `gone`, as MXNet does."""
     if keepdims:
         new = tuple(1 if axis in gone else n for axis, n in enumerate(shape))
@@ -52,17 +53,17 @@ def finished(b: Any, y: Any, shape: Sequence[int], gone: Sequence[int], keepdims
 _OF_BOOL = {"sum": "any", "prod": "all", "max": "any", "min": "all"}
 
 
-def _reduce(b: Any, x: Any, op: str, gone: tuple[int, ...]) -> Any:
+def _reduce(b: Emitter, x: Any, op: str, gone: tuple[int, ...]) -> Any:
     if dtype_of(x) is BOOL:
         op = _OF_BOOL[op]
     return b.reduce(x, op=op, axes=gone)
 
 
-def _sum(b: Any, x: Any, gone: tuple[int, ...]) -> Any:
+def _sum(b: Emitter, x: Any, gone: tuple[int, ...]) -> Any:
     return _reduce(b, x, "sum", gone)
 
 
-def _mean(b: Any, x: Any, gone: tuple[int, ...]) -> Any:
+def _mean(b: Emitter, x: Any, gone: tuple[int, ...]) -> Any:
     own = dtype_of(x)
     if own is BOOL:
         return _reduce(b, x, "sum", gone)
@@ -82,7 +83,7 @@ def require_elements(name: str, shape: Sequence[int], gone: Sequence[int]) -> No
 
 
 def _extreme(op: str) -> Callable[..., Any]:
-    def function(b: Any, x: Any, gone: tuple[int, ...]) -> Any:
+    def function(b: Emitter, x: Any, gone: tuple[int, ...]) -> Any:
         require_elements(op, x.shape, gone)
         return _reduce(b, x, op, gone)
 
@@ -90,7 +91,7 @@ def _extreme(op: str) -> Callable[..., Any]:
 
 
 def _ignoring_nan(op: str, neutral: int) -> Callable[..., Any]:
-    def function(b: Any, x: Any, gone: tuple[int, ...]) -> Any:
+    def function(b: Emitter, x: Any, gone: tuple[int, ...]) -> Any:
         if dtype_of(x).is_float:
             x = b.select(b.isnan(x), b.constant(neutral, dtype_of(x)), x)
         return _reduce(b, x, op, gone)
@@ -104,7 +105,7 @@ REDUCED = "data (any) -> data's without the reduced axes, or (1,) if none is lef
 def _declare(name: str, doc: str, x: str, y: str, function: Callable[..., Any], aliases: tuple[str, ...] = ()) -> None:
     """`x`, `y`: an example, reduced along axis 1."""
 
-    def expand(b: Any, data: Any, *, axis: Shape | None, keepdims: bool, exclude: bool) -> Any:
+    def expand(b: Emitter, data: Any, *, axis: Shape | None, keepdims: bool, exclude: bool) -> Any:
         gone = reduced_axes(data.shape, axis, exclude)
         return finished(b, function(b, data, gone), data.shape, gone, keepdims)
 
@@ -139,7 +140,7 @@ _declare("nansum", "The sum over axes, where NaN counts as 0", _WITH_NAN, "[3., 
 _declare("nanprod", "The product over axes, where NaN counts as 1", _WITH_NAN, "[2., 3.]", _ignoring_nan("prod", 1))
 
 
-def norm_gradient(b: Any, data: Any, y: Any, g: Any, gone: Shape) -> Any:
+def norm_gradient(b: Emitter, data: Any, y: Any, g: Any, gone: Shape) -> Any:
     """The cotangent of data of which `y` is the root of the sum of squares over the axes `gone`: 0 where all are 0."""
     x = widened(b, data)
     wide = dtype_of(x)
@@ -151,7 +152,7 @@ def norm_gradient(b: Any, data: Any, y: Any, g: Any, gone: Shape) -> Any:
     return narrowed(b, x * scale, dtype_of(data))
 
 
-def _norm_gradient(b: Any, g: Any, y: Any, x: Any, *, ord: int, axis: Shape | None, **_attrs: Any) -> Any:
+def _norm_gradient(b: Emitter, g: Any, y: Any, x: Any, *, ord: int, axis: Shape | None, **_attrs: Any) -> Any:
     if ord != 2 or not dtype_of(x[0]).is_float:
         return None
     return (norm_gradient(b, x[0], y[0], g[0], reduced_axes(x[0].shape, axis)),)
@@ -171,7 +172,7 @@ def _norm_gradient(b: Any, g: Any, y: Any, x: Any, *, ord: int, axis: Shape | No
         "keepdims": boolean(False, doc="whether reduced axes stay, with length 1"),
     },
 )
-def norm(b: Any, data: Any, *, ord: int, axis: Shape | None, out_dtype: DType | None, keepdims: bool) -> Any:
+def norm(b: Emitter, data: Any, *, ord: int, axis: Shape | None, out_dtype: DType | None, keepdims: bool) -> Any:
     """sum(|x|) for ord 1, sqrt(sum(x * x)) for ord 2, over axes
 
     Shapes: data (any) -> data's without the reduced axes, or (1,) if none is left
@@ -201,7 +202,7 @@ def norm(b: Any, data: Any, *, ord: int, axis: Shape | None, out_dtype: DType | 
     },
     outputs=lambda attrs: ("output0", "output1"),
 )
-def moments(b: Any, data: Any, *, axes: Shape | None, keepdims: bool) -> Any:
+def moments(b: Emitter, data: Any, *, axes: Shape | None, keepdims: bool) -> Any:
     """Mean and variance (divided by the count) over axes
 
     Shapes: data (any) -> mean and variance, both data's shape without the reduced axes
@@ -225,7 +226,7 @@ def moments(b: Any, data: Any, *, axes: Shape | None, keepdims: bool) -> Any:
 # Positions
 
 
-def _position(b: Any, data: Any, op: str, axis: int | None, keepdims: bool) -> Any:
+def _position(b: Emitter, data: Any, op: str, axis: int | None, keepdims: bool) -> Any:
     own = require_numeric(op, data)
     shape = tuple(data.shape)
     require_elements(op, shape, range(len(shape)) if axis is None else (axis_in(axis, len(shape)),))
@@ -245,7 +246,7 @@ _POSITION = {
 
 
 @operator("argmax", attrs=_POSITION)
-def argmax(b: Any, data: Any, *, axis: int | None, keepdims: bool) -> Any:
+def argmax(b: Emitter, data: Any, *, axis: int | None, keepdims: bool) -> Any:
     """The index of the first largest element along the axis, in the data's element type
 
     Shapes: data (any) -> data's without `axis`; (1,) if `axis` is None
@@ -259,7 +260,7 @@ def argmax(b: Any, data: Any, *, axis: int | None, keepdims: bool) -> Any:
 
 
 @operator("argmin", attrs=_POSITION)
-def argmin(b: Any, data: Any, *, axis: int | None, keepdims: bool) -> Any:
+def argmin(b: Emitter, data: Any, *, axis: int | None, keepdims: bool) -> Any:
     """The index of the first smallest element along the axis, in the data's element type
 
     Shapes: data (any) -> data's without `axis`; (1,) if `axis` is None
@@ -273,7 +274,7 @@ def argmin(b: Any, data: Any, *, axis: int | None, keepdims: bool) -> Any:
 
 
 @operator("argmax_channel")
-def argmax_channel(b: Any, data: Any) -> Any:
+def argmax_channel(b: Emitter, data: Any) -> Any:
     """The index of the first largest element along axis 1, in the data's element type
 
     Shapes: data (n, channels, …) -> data's without axis 1
@@ -300,7 +301,7 @@ def argmax_channel(b: Any, data: Any) -> Any:
         ),
     },
 )
-def cumsum(b: Any, a: Any, *, axis: int | None, dtype: DType | None) -> Any:
+def cumsum(b: Emitter, a: Any, *, axis: int | None, dtype: DType | None) -> Any:
     """Running sums along the axis; without an axis, of the flattened tensor; bool counts as int64
 
     Shapes: a (any) -> the same; a vector if `axis` is None

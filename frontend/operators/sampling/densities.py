@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import dtype_of
 from gluonjit.operators.attributes import boolean
 from gluonjit.operators.documentation import documented, example, on
@@ -26,46 +27,46 @@ from gluonjit.operators.support import (
 Function = Callable[..., Any]
 
 
-def _number(b: Any, value: float, like: Any) -> Any:
+def _number(b: Emitter, value: float, like: Any) -> Any:
     return b.constant(value, dtype_of(like))
 
 
-def _uniform(b: Any, x: Any, low: Any, high: Any) -> Any:
+def _uniform(b: Emitter, x: Any, low: Any, high: Any) -> Any:
     return b.broadcast(-b.log(high - low), shape=x.shape)
 
 
-def _normal(b: Any, x: Any, mu: Any, sigma: Any) -> Any:
+def _normal(b: Emitter, x: Any, mu: Any, sigma: Any) -> Any:
     distance = x - mu
     scaled = distance * distance / (_number(b, -2, x) * (sigma * sigma))
     return scaled - (b.log(sigma) + _number(b, math.log(math.sqrt(2 * math.pi)), x))
 
 
-def _gamma(b: Any, x: Any, alpha: Any, beta: Any) -> Any:
+def _gamma(b: Emitter, x: Any, alpha: Any, beta: Any) -> Any:
     one = _number(b, 1, x)
     y = alpha * b.log(beta) + (alpha - one) * b.log(x)
     return y - beta * x - b.lgamma(alpha)
 
 
-def _exponential(b: Any, x: Any, lam: Any) -> Any:
+def _exponential(b: Emitter, x: Any, lam: Any) -> Any:
     return b.log(lam) - lam * x
 
 
-def _poisson(b: Any, x: Any, lam: Any) -> Any:
+def _poisson(b: Emitter, x: Any, lam: Any) -> Any:
     return x * b.log(lam) - lam - b.lgamma(x + _number(b, 1, x))
 
 
-def _negative_binomial(b: Any, x: Any, k: Any, p: Any) -> Any:
+def _negative_binomial(b: Emitter, x: Any, k: Any, p: Any) -> Any:
     one = _number(b, 1, x)
     ways = b.lgamma(x + k) - (b.lgamma(x + one) + b.lgamma(k))
     return ways + (k * b.log(p) + x * b.log(one - p))
 
 
-def _generalized_negative_binomial(b: Any, x: Any, mu: Any, alpha: Any) -> Any:
+def _generalized_negative_binomial(b: Emitter, x: Any, mu: Any, alpha: Any) -> Any:
     one = _number(b, 1, x)
     return _negative_binomial(b, x, one / alpha, one / (mu * alpha + one))
 
 
-def _dirichlet(b: Any, x: Any, alpha: Any) -> Any:
+def _dirichlet(b: Emitter, x: Any, alpha: Any) -> Any:
     last = (len(x.shape) - 1,)
     powers = b.reduce((alpha - _number(b, 1, x)) * b.log(x), op="sum", axes=last)
     scale = b.lgamma(b.reduce(alpha, op="sum", axes=last)) - b.reduce(b.lgamma(alpha), op="sum", axes=last)
@@ -93,7 +94,7 @@ def _declare(
         known = next((s for s in shapes[1:] if s is not None), None)
         return [shapes[0], *(known if s is None else s for s in shapes[1:])]
 
-    def expand(b: Any, sample: Any, *given: Any, is_log: bool) -> Any:
+    def expand(b: Emitter, sample: Any, *given: Any, is_log: bool) -> Any:
         own = require_float(sample)
         require_same_dtype(sample, *given)
         shape, own_axes = tuple(sample.shape), 1 if vectors else 0

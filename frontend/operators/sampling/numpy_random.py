@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import F32, F64, I64, DType
 from gluonjit.operators import gradients
 from gluonjit.operators.attributes import boolean, dtype, integer, number, optional, shape
@@ -55,7 +56,7 @@ def _declare(
         return tuple(f"input{k + 1}" for k in range(missing))
 
     def expand(
-        b: Any,
+        b: Emitter,
         input1: Any = None,
         input2: Any = None,
         *,
@@ -111,43 +112,43 @@ def _declare(
     )(expand)
 
 
-def _uniform(b: Any, low: Any, high: Any, *, shape: Shape, dtype: DType) -> Any:
+def _uniform(b: Emitter, low: Any, high: Any, *, shape: Shape, dtype: DType) -> Any:
     return draws.uniform(b, shape, dtype) * (high - low) + low
 
 
-def _normal(b: Any, loc: Any, scale: Any, *, shape: Shape, dtype: DType) -> Any:
+def _normal(b: Emitter, loc: Any, scale: Any, *, shape: Shape, dtype: DType) -> Any:
     return draws.normal(b, shape, dtype) * scale + loc
 
 
-def _gamma(b: Any, alpha: Any, scale: Any, *, shape: Shape, dtype: DType) -> Any:
+def _gamma(b: Emitter, alpha: Any, scale: Any, *, shape: Shape, dtype: DType) -> Any:
     return draws.gamma(b, alpha, shape, dtype) * scale
 
 
-def _exponential(b: Any, scale: Any, *, shape: Shape, dtype: DType) -> Any:
+def _exponential(b: Emitter, scale: Any, *, shape: Shape, dtype: DType) -> Any:
     return draws.exponential(b, shape, dtype) * scale
 
 
-def _rayleigh(b: Any, scale: Any, *, shape: Shape, dtype: DType) -> Any:
+def _rayleigh(b: Emitter, scale: Any, *, shape: Shape, dtype: DType) -> Any:
     return b.sqrt(draws.exponential(b, shape, dtype) * 2) * scale
 
 
-def _weibull(b: Any, a: Any, *, shape: Shape, dtype: DType) -> Any:
+def _weibull(b: Emitter, a: Any, *, shape: Shape, dtype: DType) -> Any:
     return b.exp(b.log(draws.exponential(b, shape, dtype)) / a)
 
 
-def _pareto(b: Any, a: Any, *, shape: Shape, dtype: DType) -> Any:
+def _pareto(b: Emitter, a: Any, *, shape: Shape, dtype: DType) -> Any:
     return b.expm1(draws.exponential(b, shape, dtype) / a)
 
 
-def _powers(b: Any, a: Any, *, shape: Shape, dtype: DType) -> Any:
+def _powers(b: Emitter, a: Any, *, shape: Shape, dtype: DType) -> Any:
     return b.exp(-(draws.exponential(b, shape, dtype) / a))
 
 
-def _gumbel(b: Any, loc: Any, scale: Any, *, shape: Shape, dtype: DType) -> Any:
+def _gumbel(b: Emitter, loc: Any, scale: Any, *, shape: Shape, dtype: DType) -> Any:
     return loc - b.log(draws.exponential(b, shape, dtype)) * scale
 
 
-def _logistic(b: Any, loc: Any, scale: Any, *, shape: Shape, dtype: DType) -> Any:
+def _logistic(b: Emitter, loc: Any, scale: Any, *, shape: Shape, dtype: DType) -> Any:
     # log(u / (1 - u)), where u = exp(-e) is not 1, as e is at least 2**-33
     e = b.maximum(draws.exponential(b, shape, dtype), b.constant(2.0**-33, dtype))
     return loc - (e + b.log(-b.expm1(-e))) * scale
@@ -209,7 +210,7 @@ for _suffix in ("", "_n"):
     streams=lambda attrs, training: 1,
 )
 def bernoulli(
-    b: Any,
+    b: Emitter,
     input1: Any = None,
     *,
     prob: float | None,
@@ -254,7 +255,7 @@ def _choice_inputs(attrs: Mapping[str, Any]) -> tuple[str, ...]:
     streams=lambda attrs, training: 1,
     gradient=gradients.zero,
 )
-def choice(b: Any, *inputs: Any, a: int | None, size: Shape | None, ctx: str, replace: bool, weighted: bool) -> Any:
+def choice(b: Emitter, *inputs: Any, a: int | None, size: Shape | None, ctx: str, replace: bool, weighted: bool) -> Any:
     """Positions chosen at random, as int64
 
     Shapes: an array (n,) unless `a` is n, probabilities (n,) if `weighted` -> `size`

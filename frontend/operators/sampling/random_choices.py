@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import I32, I64, DType
 from gluonjit.operators.attributes import boolean, dtype, integer, optional, shape
 from gluonjit.operators.movement.creation import CTX
@@ -32,7 +33,7 @@ def _one_stream(attrs: Mapping[str, Any], training: bool) -> int:
     },
     streams=_one_stream,
 )
-def randint(b: Any, *, low: int, high: int, shape: Shape | None, ctx: str, dtype: DType | None) -> Any:
+def randint(b: Emitter, *, low: int, high: int, shape: Shape | None, ctx: str, dtype: DType | None) -> Any:
     """Uniformly distributed integers from low to high - 1
 
     Shapes: no inputs -> `shape`
@@ -64,7 +65,7 @@ def randint(b: Any, *, low: int, high: int, shape: Shape | None, ctx: str, dtype
     outputs=lambda attrs: ("output0", "output1") if attrs["get_prob"] else ("output",),
     streams=_one_stream,
 )
-def multinomial(b: Any, data: Any, *, shape: Shape, get_prob: bool, dtype: DType) -> Any:
+def multinomial(b: Emitter, data: Any, *, shape: Shape, get_prob: bool, dtype: DType) -> Any:
     """Draws indices with the probabilities along the last axis of the data
 
     Shapes: data (…, n) -> (…, *shape)
@@ -95,7 +96,7 @@ def multinomial(b: Any, data: Any, *, shape: Shape, get_prob: bool, dtype: DType
 
 
 @operator("_shuffle", aliases=("shuffle",), same_shape=True, streams=_one_stream)
-def shuffle(b: Any, data: Any) -> Any:
+def shuffle(b: Emitter, data: Any) -> Any:
     """Permutes the data randomly along the first axis
 
     Shapes: data (n, …) -> the same

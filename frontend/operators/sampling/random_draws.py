@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import F32, F64, I32, I64, DType
 
 Shape = tuple[int, ...]
@@ -24,10 +25,10 @@ POISSON_STEPS = 32
 """Poisson numbers of a mean up to `SMALL_MEAN` exceed `POISSON_STEPS` with probability 1e-10 at most."""
 
 
-def uniform(b: Any, shape: Shape, dtype: DType) -> Any:
+def uniform(b: Emitter, shape: Shape, dtype: DType) -> Any:
     """Uniform over the multiples of 2**-24 (float64: 2**-53) in [0, 1). One stream."""
 
-    def compute(b: Any, shape: Shape) -> Any:
+    def compute(b: Emitter, shape: Shape) -> Any:
         if dtype is F64:
             bits = b.shift_right(b.random_bits(shape, I64), b.constant(11, I64))
             return b.cast(bits, dtype=F64) * 2.0**-53
@@ -37,26 +38,26 @@ def uniform(b: Any, shape: Shape, dtype: DType) -> Any:
     return b.elementwise(compute, shape)
 
 
-def _unit(b: Any, word: Any, dtype: DType) -> Any:
+def _unit(b: Emitter, word: Any, dtype: DType) -> Any:
     """Maps 32 random bits to (0, 1], keeping all of them for numbers near 0."""
     return (b.cast(word, dtype=dtype) + 0.5) * 2.0**-32
 
 
-def _words(b: Any, shape: Shape) -> tuple[Any, Any]:
+def _words(b: Emitter, shape: Shape) -> tuple[Any, Any]:
     """Two independent numbers of 32 bits, as int64. One stream."""
     bits = b.random_bits(shape, I64)
     return b.shift_right(bits, b.constant(32, I64)), bits & b.constant(0xFFFFFFFF, I64)
 
 
-def positive_unit(b: Any, shape: Shape, dtype: DType) -> Any:
+def positive_unit(b: Emitter, shape: Shape, dtype: DType) -> Any:
     """Uniform over (0, 1], in steps of 2**-32. One stream."""
     return b.elementwise(lambda b, shape: _unit(b, _words(b, shape)[0], dtype), shape)
 
 
-def normal(b: Any, shape: Shape, dtype: DType) -> Any:
+def normal(b: Emitter, shape: Shape, dtype: DType) -> Any:
     """Standard normal, up to 6.7 standard deviations (Box and Muller's transform). One stream."""
 
-    def compute(b: Any, shape: Shape) -> Any:
+    def compute(b: Emitter, shape: Shape) -> Any:
         first, second = _words(b, shape)
         radius = b.sqrt(b.log(_unit(b, first, dtype)) * -2)
         angle = b.cast(second, dtype=dtype) * (2 * math.pi * 2.0**-32)
@@ -65,12 +66,12 @@ def normal(b: Any, shape: Shape, dtype: DType) -> Any:
     return b.elementwise(compute, shape)
 
 
-def exponential(b: Any, shape: Shape, dtype: DType) -> Any:
+def exponential(b: Emitter, shape: Shape, dtype: DType) -> Any:
     """Standard exponential, up to 22.9. One stream."""
     return -b.log(positive_unit(b, shape, dtype))
 
 
-def gamma(b: Any, alpha: Any, shape: Shape, dtype: DType) -> Any:
+def gamma(b: Emitter, alpha: Any, shape: Shape, dtype: DType) -> Any:
     """Gamma with shape parameter `alpha` and scale 1. `GAMMA_STREAMS` streams.
 
     Marsaglia and Tsang, "A simple method for generating gamma variables", ACM TOMS 26 (2000): the cube of a normal
@@ -98,13 +99,13 @@ def gamma(b: Any, alpha: Any, shape: Shape, dtype: DType) -> Any:
 # Poisson
 
 
-def poisson(b: Any, mean: Any, shape: Shape) -> Any:
+def poisson(b: Emitter, mean: Any, shape: Shape) -> Any:
     """Poisson with the given mean (float64), as whole numbers in float64. Two streams."""
     small = poisson_of_small_mean(b, mean, shape)
     return b.select(mean < SMALL_MEAN, small, poisson_of_large_mean(b, mean, shape))
 
 
-def poisson_of_small_mean(b: Any, mean: Any, shape: Shape) -> Any:
+def poisson_of_small_mean(b: Emitter, mean: Any, shape: Shape) -> Any:
     """For means up to `SMALL_MEAN`: inversion, summing the probabilities until they exceed u. One stream."""
     u = positive_unit(b, shape, F64)
     probability = b.exp(-mean)
@@ -116,7 +117,7 @@ def poisson_of_small_mean(b: Any, mean: Any, shape: Shape) -> Any:
     return count
 
 
-def poisson_of_large_mean(b: Any, mean: Any, shape: Shape) -> Any:
+def poisson_of_large_mean(b: Emitter, mean: Any, shape: Shape) -> Any:
     """For means from `SMALL_MEAN` on: the quantile function at a normal variate's probability. One stream.
 
     Temme's uniform asymptotic expansion of the incomplete gamma function, as M. Giles inverts it ("Approximation of
@@ -151,7 +152,7 @@ def poisson_of_large_mean(b: Any, mean: Any, shape: Shape) -> Any:
     return b.maximum(b.floor(x), number(0))
 
 
-def _polynomial(b: Any, x: Any, coefficients: Sequence[float]) -> Any:
+def _polynomial(b: Emitter, x: Any, coefficients: Sequence[float]) -> Any:
     """c[0] + c[1] x + c[2] x² + … in float64."""
     y = b.constant(coefficients[-1], F64)
     for c in coefficients[-2::-1]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import BF16, F32, F64, DType, dtype_of
 from gluonjit.operators import gradients
 from gluonjit.operators.attributes import Attr, dtype, integer, number, optional, shape
@@ -62,13 +63,13 @@ def _largest_below(high: float, low: float, dtype: DType) -> float:
     return max(float(np.nextafter(nearest, kind(-np.inf)) if nearest >= high else nearest), low)
 
 
-def _from_numbers(b: Any, d: Distribution, parameters: Mapping[str, float], shape: Shape, result: DType) -> Any:
+def _from_numbers(b: Emitter, d: Distribution, parameters: Mapping[str, float], shape: Shape, result: DType) -> Any:
     wrong = d.check(*parameters.values())
     if wrong:
         raise OperatorError(wrong)
     work = working_type(result)
 
-    def compute(b: Any, shape: Shape) -> Any:
+    def compute(b: Emitter, shape: Shape) -> Any:
         numbers = [b.constant(p, work) for p in parameters.values()]
         y = d.draw(b, *numbers, shape=shape, dtype=work)
         y = convert(b, y, result) if result is not work else y
@@ -106,13 +107,13 @@ def _documents(d: Distribution) -> tuple[str, str, str]:
 
 
 def _declare(d: Distribution) -> None:
-    def random(b: Any, *, shape: Shape | None, ctx: str, dtype: DType | None, **parameters: float) -> Any:
+    def random(b: Emitter, *, shape: Shape | None, ctx: str, dtype: DType | None, **parameters: float) -> Any:
         return _from_numbers(b, d, parameters, required_shape(shape, f"_random_{d.name}"), dtype or F32)
 
-    def like(b: Any, data: Any, **parameters: float) -> Any:
+    def like(b: Emitter, data: Any, **parameters: float) -> Any:
         return _from_numbers(b, d, parameters, tuple(data.shape), dtype_of(data))
 
-    def sample(b: Any, *tensors: Any, shape: Shape, dtype: DType | None) -> Any:
+    def sample(b: Emitter, *tensors: Any, shape: Shape, dtype: DType | None) -> Any:
         require_same_shape(*tensors)
         result = dtype or F32
         work = working_type(result)
@@ -150,38 +151,38 @@ def required_shape(shape: Shape | None, name: str) -> Shape:
 # Distributions
 
 
-def _uniform(b: Any, low: Any, high: Any, *, shape: Shape, dtype: DType) -> Any:
+def _uniform(b: Emitter, low: Any, high: Any, *, shape: Shape, dtype: DType) -> Any:
     return draws.uniform(b, shape, dtype) * (high - low) + low
 
 
-def _normal(b: Any, loc: Any, scale: Any, *, shape: Shape, dtype: DType) -> Any:
+def _normal(b: Emitter, loc: Any, scale: Any, *, shape: Shape, dtype: DType) -> Any:
     return draws.normal(b, shape, dtype) * scale + loc
 
 
-def _exponential(b: Any, lam: Any, *, shape: Shape, dtype: DType) -> Any:
+def _exponential(b: Emitter, lam: Any, *, shape: Shape, dtype: DType) -> Any:
     return draws.exponential(b, shape, dtype) / lam
 
 
-def _gamma(b: Any, alpha: Any, beta: Any, *, shape: Shape, dtype: DType) -> Any:
+def _gamma(b: Emitter, alpha: Any, beta: Any, *, shape: Shape, dtype: DType) -> Any:
     return draws.gamma(b, alpha, shape, dtype) * beta
 
 
-def _poisson(b: Any, lam: Any, *, shape: Shape, dtype: DType) -> Any:
+def _poisson(b: Emitter, lam: Any, *, shape: Shape, dtype: DType) -> Any:
     return b.cast(draws.poisson(b, b.cast(lam, dtype=F64), shape), dtype=dtype)
 
 
-def _poisson_of_gamma(b: Any, alpha: Any, scale: Any, shape: Shape, dtype: DType) -> Any:
+def _poisson_of_gamma(b: Emitter, alpha: Any, scale: Any, shape: Shape, dtype: DType) -> Any:
     """Poisson variates with gamma distributed means, which are negative binomial variates."""
     mean = draws.gamma(b, alpha, shape, dtype) * scale
     return _poisson(b, mean, shape=shape, dtype=dtype)
 
 
-def _negative_binomial(b: Any, k: Any, p: Any, *, shape: Shape, dtype: DType) -> Any:
+def _negative_binomial(b: Emitter, k: Any, p: Any, *, shape: Shape, dtype: DType) -> Any:
     odds = (1 - p) / p
     return _poisson_of_gamma(b, k, odds, shape, dtype)
 
 
-def _generalized_negative_binomial(b: Any, mu: Any, alpha: Any, *, shape: Shape, dtype: DType) -> Any:
+def _generalized_negative_binomial(b: Emitter, mu: Any, alpha: Any, *, shape: Shape, dtype: DType) -> Any:
     zero, one = b.constant(0, dtype), b.constant(1, dtype)
     certain = b.eq(alpha, zero)  # no dispersion: the mean is mu itself
     dispersion = b.select(certain, one, alpha)

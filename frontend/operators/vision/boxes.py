@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gluonjit.ir.dims import is_at_most
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import BOOL, I64, dtype_of
 from gluonjit.operators.control.looping import loop
 from gluonjit.operators.support import scalar
@@ -18,7 +19,7 @@ from gluonjit.operators.support import scalar
 Box = Sequence[Any]
 
 
-def both(b: Any, *conditions: Any) -> Any:
+def both(b: Emitter, *conditions: Any) -> Any:
     """The logical and of all the bools."""
     y = conditions[0]
     for x in conditions[1:]:
@@ -26,11 +27,11 @@ def both(b: Any, *conditions: Any) -> Any:
     return y
 
 
-def negated(b: Any, x: Any) -> Any:
+def negated(b: Emitter, x: Any) -> Any:
     return ~x
 
 
-def columns(b: Any, x: Any, first: int, count: int = 4) -> list[Any]:
+def columns(b: Emitter, x: Any, first: int, count: int = 4) -> list[Any]:
     """x[..., first], x[..., first + 1], …"""
     rest = tuple(x.shape[:-1])
     none = tuple(0 for _ in rest)
@@ -38,12 +39,12 @@ def columns(b: Any, x: Any, first: int, count: int = 4) -> list[Any]:
     return [b.reshape(part, shape=rest) for part in parts]
 
 
-def joined(b: Any, parts: Sequence[Any]) -> Any:
+def joined(b: Emitter, parts: Sequence[Any]) -> Any:
     """Stacks the arrays along a new last axis."""
     return b.concat(*(b.reshape(p, shape=(*p.shape, 1)) for p in parts), axis=len(parts[0].shape))
 
 
-def corners(b: Any, box: Box, form: str) -> list[Any]:
+def corners(b: Emitter, box: Box, form: str) -> list[Any]:
     """Converts a box from the form 'corner' or 'center' to left, top, right, bottom."""
     if form == "corner":
         return list(box)
@@ -53,7 +54,7 @@ def corners(b: Any, box: Box, form: str) -> list[Any]:
     return [x - half_width, y - half_height, x + half_width, y + half_height]
 
 
-def centers(b: Any, box: Box, form: str) -> list[Any]:
+def centers(b: Emitter, box: Box, form: str) -> list[Any]:
     """Converts a box from the form 'corner' or 'center' to center x, center y, width, height."""
     if form == "center":
         return list(box)
@@ -63,7 +64,7 @@ def centers(b: Any, box: Box, form: str) -> list[Any]:
     return [left + width * half, top + height * half, width, height]
 
 
-def offsets(b: Any, box: Box, anchor: Box) -> list[Any]:
+def offsets(b: Emitter, box: Box, anchor: Box) -> list[Any]:
     """Encodes a box relative to an anchor (both corners): shifts in anchor sizes, logarithms of the scales."""
     x, y, width, height = centers(b, box, "corner")
     ax, ay, awidth, aheight = centers(b, anchor, "corner")
@@ -75,7 +76,7 @@ def offsets(b: Any, box: Box, anchor: Box) -> list[Any]:
     ]
 
 
-def moved(b: Any, anchor: Box, form: str, offset: Box, factors: Sequence[float], most: float = 0) -> list[Any]:
+def moved(b: Emitter, anchor: Box, form: str, offset: Box, factors: Sequence[float], most: float = 0) -> list[Any]:
     """Decodes an offset: the anchor, shifted and scaled by the offset times `factors`, as corners.
 
     `most`, if positive, is the upper bound of the logarithms of the scales.
@@ -91,7 +92,7 @@ def moved(b: Any, anchor: Box, form: str, offset: Box, factors: Sequence[float],
     return [x - w, y - h, x + w, y + h]
 
 
-def area(b: Any, box: Box, form: str) -> Any:
+def area(b: Emitter, box: Box, form: str) -> Any:
     """Width times height; 0 where one of them is negative."""
     left, top, right, bottom = box
     width, height = (right, bottom) if form == "center" else (right - left, bottom - top)
@@ -99,7 +100,7 @@ def area(b: Any, box: Box, form: str) -> Any:
     return b.select(b.minimum(width, height) < zero, zero, width * height)
 
 
-def intersection(b: Any, first: Box, second: Box) -> Any:
+def intersection(b: Emitter, first: Box, second: Box) -> Any:
     """The area of the intersection of two boxes, given as corners."""
     zero = scalar(b, 0, dtype_of(first[0]))
     sides = []
@@ -110,7 +111,7 @@ def intersection(b: Any, first: Box, second: Box) -> Any:
 
 
 def suppressed(
-    b: Any,
+    b: Emitter,
     boxes: Box,
     areas: Any,
     kinds: Any,
@@ -132,7 +133,7 @@ def suppressed(
     if kinds is not None:
         captured.append(kinds)
 
-    def body(b: Any, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
+    def body(b: Emitter, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
         (left,) = state
         _, position, areas, *rest = captured
 
@@ -146,20 +147,20 @@ def suppressed(
             hit = both(b, hit, b.eq(rest[4], this(rest[4])))
         return [both(b, left, negated(b, hit))], []
 
-    def more(b: Any, index: Any, state: Any, captured: Any) -> Any:
+    def more(b: Emitter, index: Any, state: Any, captured: Any) -> Any:
         return index < captured[0]
 
     (left,), _ = loop(b, body, [candidates], (), captured, trip=n, condition=more)
     return left
 
 
-def front(b: Any, kept: Any) -> Any:
+def front(b: Emitter, kept: Any) -> Any:
     """For each batch entry of `kept` (batch, n): the positions of the true elements, in order, then all others."""
     _, order = b.sort(b.select(kept, b.constant(0, I64), b.constant(1, I64)), axis=1)
     return order
 
 
-def rows(b: Any, x: Any, order: Any) -> Any:
+def rows(b: Emitter, x: Any, order: Any) -> Any:
     """Gathers the rows `order` (batch, m) of each batch entry of x (batch, n, …)."""
     batch, m = order.shape
     entry = b.broadcast(b.iota(shape=(batch, 1), axis=0, dtype=I64), shape=(batch, m))
@@ -167,7 +168,7 @@ def rows(b: Any, x: Any, order: Any) -> Any:
     return b.gather_nd(x, index)
 
 
-def greedy_match(b: Any, scores: Any, fits: Callable[[Any, Any], Any], most: int) -> tuple[Any, Any]:
+def greedy_match(b: Emitter, scores: Any, fits: Callable[[Any, Any], Any], most: int) -> tuple[Any, Any]:
     """Pairs rows with columns greedily by descending score, while `fits(b, score)` holds; at most `most` pairs.
 
     `scores` (batch, rows, columns) must not contain NaN; ties are resolved in row-major order. Returns the column of
@@ -178,7 +179,7 @@ def greedy_match(b: Any, scores: Any, fits: Callable[[Any, Any], Any], most: int
     free = [b.broadcast(b.constant(-1, I64), shape=(batch, k)) for k in (m, n)]
     going = b.broadcast(b.constant(True, BOOL), shape=(batch,))
 
-    def body(b: Any, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
+    def body(b: Emitter, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
         column_of, row_of, going = state
         none, zero = b.constant(-math.inf, dtype), b.constant(0, I64)
         open_rows = b.reshape(column_of < zero, shape=(batch, m, 1))
@@ -192,7 +193,7 @@ def greedy_match(b: Any, scores: Any, fits: Callable[[Any, Any], Any], most: int
         at_column = both(b, chosen, b.eq(b.iota(shape=(1, n), axis=1, dtype=I64), column))
         return [b.select(at_row, column, column_of), b.select(at_column, row, row_of), going], []
 
-    def more(b: Any, index: Any, state: Any, captured: Any) -> Any:
+    def more(b: Emitter, index: Any, state: Any, captured: Any) -> Any:
         return b.reduce(state[2], op="any", axes=(0,))
 
     # Rounds after the last pair change nothing, so any of the bounds does if it is not known which is the least.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import I64, dtype_of
 from gluonjit.operators.attributes import boolean, integer
 from gluonjit.operators.control.looping import loop
@@ -34,7 +35,7 @@ from gluonjit.operators.support import (
     visible=lambda attrs: 1,
 )
 def correlation(
-    b: Any,
+    b: Emitter,
     data1: Any,
     data2: Any,
     *,
@@ -82,7 +83,7 @@ def correlation(
     fixed = (batch, *spans, channels)
     first = b.slice(first, start=(0, max_displacement, max_displacement, 0), size=fixed)
 
-    def body(b: Any, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
+    def body(b: Emitter, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
         first, moved = captured
         places = (b.div(index, b.constant(grid, I64)), b.mod(index, b.constant(grid, I64)))
         for k, place in enumerate(places):
@@ -100,13 +101,13 @@ def correlation(
     return narrowed(b, b.transpose(rows, perm=(1, 0, 2, 3)), own)
 
 
-def _distance(b: Any, x: Any, y: Any) -> Any:
+def _distance(b: Emitter, x: Any, y: Any) -> Any:
     """|x - y|, whose derivative by x is 1 where they are equal, as in MXNet."""
     difference = x - y
     return b.select(x >= y, difference, -difference)
 
 
-def _padded(b: Any, x: Any, pad: int) -> Any:
+def _padded(b: Emitter, x: Any, pad: int) -> Any:
     """Channels last, with zeros around the image."""
     x = b.transpose(x, perm=(0, 2, 3, 1))
     around = (0, pad, pad, 0)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import I64, dtype_of
 from gluonjit.operators.attributes import boolean, enum, integer, optional, shape
 from gluonjit.operators.layers.convolution import Geometry
@@ -78,7 +79,7 @@ def _extent(g: Geometry, k: int, n: int) -> int:
 
 
 def _convolve(
-    b: Any, data: Any, offset: Any, mask: Any, weight: Any, bias: Any, attrs: Mapping[str, Any], reach: bool
+    b: Emitter, data: Any, offset: Any, mask: Any, weight: Any, bias: Any, attrs: Mapping[str, Any], reach: bool
 ) -> Any:
     """The convolution; `reach` tells how taps read the border of an image, see `bilinear`."""
     own = require_float(data)
@@ -118,7 +119,7 @@ def _convolve(
     return narrowed(b, y, own)
 
 
-def _places(b: Any, offsets: Any, g: Geometry, k: int) -> Any:
+def _places(b: Emitter, offsets: Any, g: Geometry, k: int) -> Any:
     """Coordinates along spatial axis `k` of every tap: (batch, *extents, parts, taps)."""
     batch, rows, columns, parts, taps, _ = offsets.shape
     dtype = dtype_of(offsets)
@@ -130,14 +131,14 @@ def _places(b: Any, offsets: Any, g: Geometry, k: int) -> Any:
     return moved + b.constant((window + tap).astype(dtype.numpy))
 
 
-def _grouped_table(b: Any, data: Any, parts: int) -> Any:
+def _grouped_table(b: Emitter, data: Any, parts: int) -> Any:
     """The pixel table of images with the channels of one part each: (batch * parts * pixels, channels / parts)."""
     batch, channels, height, width = data.shape
     x = b.reshape(data, shape=(batch * parts, channels // parts, height * width))
     return b.reshape(b.transpose(x, perm=(0, 2, 1)), shape=(batch * parts * height * width, channels // parts))
 
 
-def _product(b: Any, values: Any, weight: Any, g: Geometry) -> Any:
+def _product(b: Emitter, values: Any, weight: Any, g: Geometry) -> Any:
     """The taps' values (batch, rows, columns, parts, taps, channels of a part) times the kernels."""
     batch, rows, columns, parts, taps, each = values.shape
     channels, filters = parts * each, weight.shape[0]
@@ -159,7 +160,7 @@ def _product(b: Any, values: Any, weight: Any, g: Geometry) -> Any:
     attrs=_ATTRS,
     complete=_complete((2,)),
 )
-def deformable_convolution(b: Any, data: Any, offset: Any, weight: Any, bias: Any = None, **attrs: Any) -> Any:
+def deformable_convolution(b: Emitter, data: Any, offset: Any, weight: Any, bias: Any = None, **attrs: Any) -> Any:
     """Convolution whose taps are displaced by offsets
 
     Shapes: data (batch, channels, h, w), offset (batch, 2 * groups * taps, *extents), weight (num_filter, channels /
@@ -183,7 +184,7 @@ def deformable_convolution(b: Any, data: Any, offset: Any, weight: Any, bias: An
     complete=_complete((2, 1)),
 )
 def modulated_deformable_convolution(
-    b: Any, data: Any, offset: Any, mask: Any, weight: Any, bias: Any = None, **attrs: Any
+    b: Emitter, data: Any, offset: Any, mask: Any, weight: Any, bias: Any = None, **attrs: Any
 ) -> Any:
     """Convolution whose taps are displaced by offsets and multiplied by a mask
 

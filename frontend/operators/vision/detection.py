@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from gluonjit.ir.dims import is_at_most
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import I64, dtype_of
 from gluonjit.operators import gradients
 from gluonjit.operators.attributes import boolean, enum, integer, number
@@ -35,7 +36,7 @@ _FORMATS = ("center", "corner")
     attrs={"format": enum(_FORMATS, "corner", doc="what the four numbers are")},
     gradient=gradients.zero,
 )
-def box_iou(b: Any, lhs: Any, rhs: Any, *, format: str) -> Any:
+def box_iou(b: Emitter, lhs: Any, rhs: Any, *, format: str) -> Any:
     """Intersection over union of every box of lhs with every box of rhs
 
     Shapes: lhs (…, 4), rhs (…, 4) -> the other axes of lhs, then those of rhs
@@ -81,7 +82,7 @@ def box_iou(b: Any, lhs: Any, rhs: Any, *, format: str) -> Any:
     visible=lambda attrs: 1,
 )
 def box_nms(
-    b: Any,
+    b: Emitter,
     data: Any,
     *,
     overlap_thresh: float,
@@ -175,7 +176,7 @@ def _check_columns(data: Any, coord_start: int, score_index: int, id_index: int)
         raise OperatorError(f"id_index: {id_index} conflict with score_index: {score_index}")
 
 
-def _converted(b: Any, x: Any, start: int, form: str) -> Any:
+def _converted(b: Emitter, x: Any, start: int, form: str) -> Any:
     """Rows with their boxes converted to `form`, except for rows whose first element is negative, like rows of -1."""
     box = columns(b, x, start)
     there = box[0] >= 0
@@ -199,7 +200,7 @@ def _converted(b: Any, x: Any, start: int, form: str) -> Any:
     outputs=lambda attrs: ("output0", "output1"),
     gradient=gradients.zero,
 )
-def bipartite_matching(b: Any, data: Any, *, is_ascend: bool, threshold: float, topk: int) -> Any:
+def bipartite_matching(b: Emitter, data: Any, *, is_ascend: bool, threshold: float, topk: int) -> Any:
     """Greedy matching of rows with columns, by descending score
 
     Shapes: data (…, rows, columns) -> (…, rows) and (…, columns)
@@ -232,7 +233,7 @@ def bipartite_matching(b: Any, data: Any, *, is_ascend: bool, threshold: float, 
     outputs=lambda attrs: ("output0", "output1"),
     gradient=gradients.zero,
 )
-def box_encode(b: Any, samples: Any, matches: Any, anchors: Any, refs: Any, means: Any, stds: Any) -> Any:
+def box_encode(b: Emitter, samples: Any, matches: Any, anchors: Any, refs: Any, means: Any, stds: Any) -> Any:
     """Regression targets of anchors for the boxes that they are matched with, and a mask
 
     Shapes: samples (batch, n), matches (batch, n), anchors (batch, n, 4), refs (batch, m, 4), means (4,), stds (4,) ->
@@ -276,7 +277,7 @@ def box_encode(b: Any, samples: Any, matches: Any, anchors: Any, refs: Any, mean
     gradient=gradients.zero,
 )
 def box_decode(
-    b: Any, data: Any, anchors: Any, *, std0: float, std1: float, std2: float, std3: float, clip: float, format: str
+    b: Emitter, data: Any, anchors: Any, *, std0: float, std1: float, std2: float, std3: float, clip: float, format: str
 ) -> Any:
     """Decodes boxes that are predicted relative to anchors into corners
 

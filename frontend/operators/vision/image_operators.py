@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import F32, I32, dtype_of
 from gluonjit.operators.attributes import integer, number, numbers
 from gluonjit.operators.documentation import documented, example, on
@@ -43,7 +44,7 @@ def _check_colors(x: Any) -> int:
     return x.shape[-1]
 
 
-def _saturated(b: Any, x: Any, like: Any) -> Any:
+def _saturated(b: Emitter, x: Any, like: Any) -> Any:
     """float32 converted to the element type of `like`; for integers, truncated and saturated."""
     own = dtype_of(like)
     if not own.is_float:
@@ -52,7 +53,7 @@ def _saturated(b: Any, x: Any, like: Any) -> Any:
     return x if own is F32 else b.cast(x, dtype=own)
 
 
-def _f32(b: Any, x: Any) -> Any:
+def _f32(b: Emitter, x: Any) -> Any:
     require_numeric("image", x)
     return x if dtype_of(x) is F32 else b.cast(x, dtype=F32)
 
@@ -61,7 +62,7 @@ def _f32(b: Any, x: Any) -> Any:
 
 
 @operator("_image_to_tensor")
-def to_tensor(b: Any, data: Any) -> Any:
+def to_tensor(b: Emitter, data: Any) -> Any:
     """Converts images from bytes to float32 and moves their channels to the front
 
     Shapes: data (…, height, width, channels) -> (…, channels, height, width)
@@ -83,7 +84,7 @@ def to_tensor(b: Any, data: Any) -> Any:
         "std": numbers((1.0, 1.0, 1.0, 1.0), doc="of each channel, or of all"),
     },
 )
-def normalize(b: Any, data: Any, *, mean: tuple[float, ...], std: tuple[float, ...]) -> Any:
+def normalize(b: Emitter, data: Any, *, mean: tuple[float, ...], std: tuple[float, ...]) -> Any:
     """(x - mean) / std, by channel
 
     Shapes: data (…, channels, height, width) of 1 or 3 channels -> the same
@@ -117,7 +118,7 @@ def normalize(b: Any, data: Any, *, mean: tuple[float, ...], std: tuple[float, .
         "height": integer(low=1, doc="in pixels"),
     },
 )
-def crop(b: Any, data: Any, *, x: int, y: int, width: int, height: int) -> Any:
+def crop(b: Emitter, data: Any, *, x: int, y: int, width: int, height: int) -> Any:
     """The part of an image of the given width and height with upper left corner (x, y)
 
     Shapes: data (…, h, w, channels) -> (…, height, width, channels)
@@ -144,10 +145,10 @@ def crop(b: Any, data: Any, *, x: int, y: int, width: int, height: int) -> Any:
 def _declare_flip(name: str, axis: int, doc: str, x: str, y: str) -> None:
     """`x`, `y`: an example of one channel, and its pixels after the flip."""
 
-    def flip(b: Any, data: Any) -> Any:
+    def flip(b: Emitter, data: Any) -> Any:
         return b.reverse(data, axes=(_check_image(data) + axis,))
 
-    def random_flip(b: Any, data: Any) -> Any:
+    def random_flip(b: Emitter, data: Any) -> Any:
         heads = uniform(b, (), F32) < 0.5
         return b.select(heads, flip(b, data), data)
 
@@ -166,21 +167,21 @@ _declare_flip("top_bottom", -3, "upside down", "[[[1]], [[2]]]", "[2., 1.]")
 # Colors: functions of float32 images and a 0-d factor
 
 
-def _weighted(b: Any, x: Any) -> Any:
+def _weighted(b: Emitter, x: Any) -> Any:
     """The luminance of each pixel, in an axis of length 1 in place of the channels."""
     y = x * b.constant(np.array(GRAY), F32) if x.shape[-1] == 3 else x
     return b.reshape(b.reduce(y, op="sum", axes=(len(x.shape) - 1,)), shape=(*x.shape[:-1], 1))
 
 
-def _blend(b: Any, x: Any, gray: Any, factor: Any) -> Any:
+def _blend(b: Emitter, x: Any, gray: Any, factor: Any) -> Any:
     return x * factor + gray * (1 - factor)
 
 
-def brightness(b: Any, x: Any, factor: Any) -> Any:
+def brightness(b: Emitter, x: Any, factor: Any) -> Any:
     return x * factor
 
 
-def contrast(b: Any, x: Any, factor: Any) -> Any:
+def contrast(b: Emitter, x: Any, factor: Any) -> Any:
     """Scales the difference from the image's mean luminance by `factor`."""
     gray = _weighted(b, x)
     axes = tuple(range(len(x.shape) - 3, len(x.shape)))
@@ -189,12 +190,12 @@ def contrast(b: Any, x: Any, factor: Any) -> Any:
     return _blend(b, x, b.reshape(mean, shape=(*x.shape[:-3], 1, 1, 1)), factor)
 
 
-def saturation(b: Any, x: Any, factor: Any) -> Any:
+def saturation(b: Emitter, x: Any, factor: Any) -> Any:
     """Scales the difference from gray by `factor`. (MXNet's gray is the blue part only, as it overwrites the sum.)"""
     return x if x.shape[-1] == 1 else _blend(b, x, _weighted(b, x), factor)
 
 
-def hue(b: Any, x: Any, turn: Any) -> Any:
+def hue(b: Emitter, x: Any, turn: Any) -> Any:
     """Rotates hues by `turn` times 360° on the color wheel; lightness and saturation are kept."""
     if x.shape[-1] == 1:
         return x
@@ -232,7 +233,7 @@ ADJUST: dict[str, Callable[..., Any]] = {
 }
 
 
-def _between(b: Any, low: float, high: float) -> Any:
+def _between(b: Emitter, low: float, high: float) -> Any:
     """A uniform random 0-d number. Draws one stream."""
     return uniform(b, (), F32) * (high - low) + low
 
@@ -240,7 +241,7 @@ def _between(b: Any, low: float, high: float) -> Any:
 def _declare_random(name: str, adjust: Callable[..., Any]) -> None:
     unchanged = 0 if name == "hue" else 1
 
-    def random(b: Any, data: Any, *, min_factor: float, max_factor: float) -> Any:
+    def random(b: Emitter, data: Any, *, min_factor: float, max_factor: float) -> Any:
         if max_factor < min_factor:
             raise OperatorError(f"max_factor {max_factor} is below min_factor {min_factor}")
         _check_colors(data)
@@ -276,7 +277,7 @@ for _name, _adjust in ADJUST.items():
     same_shape=True,
     streams=lambda attrs, training: 5,
 )
-def random_color_jitter(b: Any, data: Any, **amounts: float) -> Any:
+def random_color_jitter(b: Emitter, data: Any, **amounts: float) -> Any:
     """An image with its brightness, contrast, saturation and hue changed at random, in random order
 
     Shapes: data (height, width, channels) -> the same
@@ -302,7 +303,7 @@ def random_color_jitter(b: Any, data: Any, **amounts: float) -> Any:
     return _saturated(b, x, data)
 
 
-def _lit(b: Any, data: Any, alpha: Any) -> Any:
+def _lit(b: Emitter, data: Any, alpha: Any) -> Any:
     """`data` plus the principal colors times `alpha`, float32[3]."""
     if _check_colors(data) == 1:
         return data
@@ -311,7 +312,7 @@ def _lit(b: Any, data: Any, alpha: Any) -> Any:
 
 
 @operator("_image_adjust_lighting", attrs={"alpha": numbers(doc="the factor of each principal color")}, same_shape=True)
-def adjust_lighting(b: Any, data: Any, *, alpha: tuple[float, ...]) -> Any:
+def adjust_lighting(b: Emitter, data: Any, *, alpha: tuple[float, ...]) -> Any:
     """An image with multiples of ImageNet's principal colors added
 
     Shapes: data (height, width, 3) -> the same
@@ -333,7 +334,7 @@ def adjust_lighting(b: Any, data: Any, *, alpha: tuple[float, ...]) -> Any:
     same_shape=True,
     streams=lambda attrs, training: 1,
 )
-def random_lighting(b: Any, data: Any, *, alpha_std: float) -> Any:
+def random_lighting(b: Emitter, data: Any, *, alpha_std: float) -> Any:
     """An image with random multiples of ImageNet's principal colors added
 
     Shapes: data (height, width, 3) -> the same

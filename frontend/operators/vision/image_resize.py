@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import F32, F64, I32, dtype_of
 from gluonjit.operators.attributes import boolean, integer, shape
 from gluonjit.operators.registry import OperatorError, Shape, operator
@@ -87,7 +88,7 @@ def _lanczos(x: np.ndarray) -> np.ndarray:
     return np.where(np.abs(x) < 4, np.sinc(x) * np.sinc(x / 4), 0)
 
 
-def resampled(b: Any, image: Any, height: int, width: int, method: int) -> Any:
+def resampled(b: Emitter, image: Any, height: int, width: int, method: int) -> Any:
     """The image with its axes -3 and -2 resized. Results of integer types are rounded and saturate."""
     own = require_numeric("image resize", image)
     rank = len(image.shape)
@@ -131,7 +132,7 @@ _INTERP = "0 nearest, 1 bilinear, 2 bicubic, 3 area, 4 Lanczos"
         "interp": integer(1, doc=_INTERP),
     },
 )
-def cv_resize(b: Any, src: Any, *, w: int, h: int, interp: int) -> Any:
+def cv_resize(b: Emitter, src: Any, *, w: int, h: int, interp: int) -> Any:
     """Resizes an image (height, width, channels)
 
     Shapes: src (height, width, channels) -> (h, w, channels)
@@ -152,7 +153,7 @@ def cv_resize(b: Any, src: Any, *, w: int, h: int, interp: int) -> Any:
         "interp": integer(1, doc=_INTERP),
     },
 )
-def resize(b: Any, data: Any, *, size: Shape, keep_ratio: bool, interp: int) -> Any:
+def resize(b: Emitter, data: Any, *, size: Shape, keep_ratio: bool, interp: int) -> Any:
     """Resizes an image (height, width, channels), or a batch of them
 
     Shapes: data (…, height, width, channels) -> (…, size[1], size[0], channels)

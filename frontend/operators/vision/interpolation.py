@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import I64, dtype_of
 from gluonjit.operators.support import scalar
 from gluonjit.operators.vision.boxes import both
 
 
-def pixel_table(b: Any, images: Any) -> Any:
+def pixel_table(b: Emitter, images: Any) -> Any:
     """The pixel table (batch * height * width, channels) of images (batch, channels, height, width)."""
     batch, channels, height, width = images.shape
     return b.reshape(b.transpose(images, perm=(0, 2, 3, 1)), shape=(batch * height * width, channels))
 
 
-def pixel(b: Any, table: Any, image: Any, y: Any, x: Any, size: tuple[int, int]) -> Any:
+def pixel(b: Emitter, table: Any, image: Any, y: Any, x: Any, size: tuple[int, int]) -> Any:
     """The table's rows of the pixels at y, x (integers as floats) of images number `image` (i64), clipped to `size`."""
     height, width = size
     dtype = dtype_of(y)
@@ -31,7 +32,7 @@ def pixel(b: Any, table: Any, image: Any, y: Any, x: Any, size: tuple[int, int])
     return b.gather(table, row * width + x, axis=0)
 
 
-def inside(b: Any, y: Any, x: Any, size: tuple[int, int]) -> Any:
+def inside(b: Emitter, y: Any, x: Any, size: tuple[int, int]) -> Any:
     """Whether the coordinates y, x are inside an image of this size."""
     dtype = dtype_of(y)
     zero = scalar(b, 0, dtype)
@@ -39,12 +40,12 @@ def inside(b: Any, y: Any, x: Any, size: tuple[int, int]) -> Any:
     return both(b, *(c for v, last in checks for c in (v >= zero, v <= last)))
 
 
-def per_pixel(b: Any, x: Any) -> Any:
+def per_pixel(b: Emitter, x: Any) -> Any:
     """`x` with a last axis of length 1, to broadcast over the channels."""
     return b.reshape(x, shape=(*x.shape, 1))
 
 
-def bilinear(b: Any, table: Any, image: Any, y: Any, x: Any, size: tuple[int, int], *, reach: bool = True) -> Any:
+def bilinear(b: Emitter, table: Any, image: Any, y: Any, x: Any, size: tuple[int, int], *, reach: bool = True) -> Any:
     """Bilinear interpolation of images at y, x, from four neighbouring pixels; 0 outside the image.
 
     `reach`: the image fades linearly to 0 over one pixel around it. Otherwise it covers coordinates from 0 up to its

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from gluonjit.ir.dims import Extent, is_at_most
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import F32, I64
 from gluonjit.operators import gradients
 from gluonjit.operators.attributes import boolean, integer, number, numbers
@@ -35,7 +36,7 @@ def check_variances(variances: tuple[float, ...]) -> None:
         raise OperatorError(f"Variance size must be 4, got {variances}")
 
 
-def _cell(b: Any, n: Extent) -> Any:
+def _cell(b: Emitter, n: Extent) -> Any:
     """The size of one of `n` cells of a whole."""
     if isinstance(n, int):
         return b.constant(1 / max(n, 1), F32)
@@ -54,7 +55,7 @@ def _cell(b: Any, n: Extent) -> Any:
     gradient=gradients.zero,
 )
 def multi_box_prior(
-    b: Any,
+    b: Emitter,
     data: Any,
     *,
     sizes: tuple[float, ...],
@@ -128,7 +129,7 @@ def multi_box_prior(
     gradient=gradients.zero,
 )
 def multi_box_detection(
-    b: Any,
+    b: Emitter,
     cls_prob: Any,
     loc_pred: Any,
     anchor: Any,

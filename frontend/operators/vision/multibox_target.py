@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import F32, I64, dtype_of
 from gluonjit.operators import gradients
 from gluonjit.operators.attributes import integer, number
@@ -40,7 +41,7 @@ from gluonjit.operators.vision.multibox import VARIANCES, check_variances
     gradient=gradients.zero,
 )
 def multi_box_target(
-    b: Any,
+    b: Emitter,
     anchor: Any,
     label: Any,
     cls_pred: Any,
@@ -129,7 +130,7 @@ def multi_box_target(
     )
 
 
-def _overlaps(b: Any, anchors: Any, boxes: Any) -> Any:
+def _overlaps(b: Emitter, anchors: Any, boxes: Any) -> Any:
     """Intersection over union of anchors (1, n) with boxes (batch, m): (batch, n, m). 0 instead of NaN."""
     n, (batch, m) = anchors[0].shape[1], boxes[0].shape
     anchors = [b.reshape(x, shape=(1, n, 1)) for x in anchors]
@@ -140,7 +141,7 @@ def _overlaps(b: Any, anchors: Any, boxes: Any) -> Any:
     return b.select(shared > zero, shared / union, zero)
 
 
-def _mined(b: Any, positive: Any, candidates: Any, cls_pred: Any, ratio: float) -> Any:
+def _mined(b: Emitter, positive: Any, candidates: Any, cls_pred: Any, ratio: float) -> Any:
     """Selects the candidates with the lowest probability of background, `ratio` times as many as positives."""
     batch, n = positive.shape
     dtype = dtype_of(cls_pred)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import BOOL, I64, DType, dtype_of
 from gluonjit.operators.attributes import boolean, integer, number
 from gluonjit.operators.control.looping import loop
@@ -24,7 +25,9 @@ from gluonjit.operators.vision.roi_align import MOST_ASKED
 from gluonjit.operators.vision.roi_pooling import check_regions
 
 
-def _pages(b: Any, data: Any, image: Any, outputs: int, group: int, cells: int, classes: int = 1) -> tuple[Any, Any]:
+def _pages(
+    b: Emitter, data: Any, image: Any, outputs: int, group: int, cells: int, classes: int = 1
+) -> tuple[Any, Any]:
     """The pixels as a table (pages * height * width, outputs / classes), and the page that each cell reads.
 
     A page holds the pixels of one image for one class and one cell of the group grid. `image` is (n, 1, 1, 1); the
@@ -52,7 +55,7 @@ def _positive(**sizes: int) -> None:
             raise OperatorError(f"{name} must be positive, got {value}")
 
 
-def _extent(b: Any, low: Any, high: Any, scale: float) -> tuple[Any, Any]:
+def _extent(b: Emitter, low: Any, high: Any, scale: float) -> tuple[Any, Any]:
     """The start and length of regions along an axis, in pixels of the data."""
     dtype = dtype_of(low)
     start = b.round(low) * scalar(b, scale, dtype)
@@ -71,7 +74,7 @@ def _extent(b: Any, low: Any, high: Any, scale: float) -> tuple[Any, Any]:
     },
 )
 def psroi_pooling(
-    b: Any, data: Any, rois: Any, *, spatial_scale: float, output_dim: int, pooled_size: int, group_size: int
+    b: Emitter, data: Any, rois: Any, *, spatial_scale: float, output_dim: int, pooled_size: int, group_size: int
 ) -> Any:
     """Averages the pixels of each cell in that cell's own channels
 
@@ -102,14 +105,14 @@ def psroi_pooling(
         b.maximum(b.cast(b.reduce(v, op="max", axes=(0, 1, 2, 3)), dtype=I64), b.constant(1, I64)) for v in (rows, cols)
     ]
 
-    def body(b: Any, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
+    def body(b: Emitter, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
         _, most_x, table, page, y0, x0, rows, cols = captured
         y, x = (b.cast(v, dtype=wide) for v in (b.div(index, most_x), b.mod(index, most_x)))
         value = pixel(b, table, page, y0 + y, x0 + x, (size[0], size[1]))
         there = per_pixel(b, both(b, y < rows, x < cols))
         return [state[0] + b.select(there, value, scalar(b, 0, wide))], []
 
-    def more(b: Any, index: Any, state: Any, captured: Any) -> Any:
+    def more(b: Emitter, index: Any, state: Any, captured: Any) -> Any:
         return index < captured[0] * captured[1]
 
     nothing = filled(b, 0, (n, 1, pooled_size, pooled_size, output_dim), wide)
@@ -120,7 +123,7 @@ def psroi_pooling(
     return narrowed(b, b.transpose(y, perm=(0, 3, 1, 2)), dtype)
 
 
-def _pixels(b: Any, start: Any, extent: Any, cells: int, size: int, axis: int) -> tuple[Any, Any]:
+def _pixels(b: Emitter, start: Any, extent: Any, cells: int, size: int, axis: int) -> tuple[Any, Any]:
     """The first pixel and the end of each cell along an axis, clipped to the image, as integral floats."""
     dtype = dtype_of(start)
     shape = tuple(cells if k == axis else 1 for k in range(4))
@@ -152,7 +155,7 @@ def _inputs(attrs: Mapping[str, Any]) -> tuple[str, ...]:
     visible=lambda attrs: 1,
 )
 def deformable_psroi_pooling(
-    b: Any,
+    b: Emitter,
     data: Any,
     rois: Any,
     trans: Any = None,
@@ -210,7 +213,7 @@ def deformable_psroi_pooling(
             start[axis] = start[axis] + shift * extent
         step[axis] = cell / scalar(b, samples, wide)
 
-    def body(b: Any, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
+    def body(b: Emitter, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
         table, page, start_y, start_x, step_y, step_x = captured
         count = b.constant(samples, I64)
         k_y, k_x = (b.cast(v, dtype=wide) for v in (b.div(index, count), b.mod(index, count)))
@@ -235,7 +238,7 @@ def deformable_psroi_pooling(
     )
 
 
-def _shift(b: Any, trans: Any, which: int, cells: int, factor: float, dtype: DType) -> Any:
+def _shift(b: Emitter, trans: Any, which: int, cells: int, factor: float, dtype: DType) -> Any:
     """The shift of each cell along x (`which` 0) or y (1), in region sizes: (n, classes, cells, cells)."""
     n, both_axes, part, _ = trans.shape
     x = b.reshape(trans, shape=(n, both_axes // 2, 2, part, part))
@@ -247,7 +250,7 @@ def _shift(b: Any, trans: Any, which: int, cells: int, factor: float, dtype: DTy
     return x * scalar(b, factor, dtype)
 
 
-def _between(b: Any, table: Any, page: Any, y: Any, x: Any, size: tuple[int, int]) -> tuple[Any, Any]:
+def _between(b: Emitter, table: Any, page: Any, y: Any, x: Any, size: tuple[int, int]) -> tuple[Any, Any]:
     """Bilinear samples of the pages at (y, x), and which of them lie in the image.
 
     A pixel is a square around its integer coordinates, so the image reaches from -0.5 to size - 0.5.

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import BOOL, I64, DType, dtype_of
 from gluonjit.operators import gradients
 from gluonjit.operators.attributes import boolean, integer, number, numbers
@@ -56,7 +57,7 @@ _DECLARED: dict[str, Any] = {
 
 
 @operator("_contrib_MultiProposal", **_DECLARED)
-def multi_proposal(b: Any, cls_prob: Any, bbox_pred: Any, im_info: Any, **attrs: Any) -> Any:
+def multi_proposal(b: Emitter, cls_prob: Any, bbox_pred: Any, im_info: Any, **attrs: Any) -> Any:
     """The best boxes of region proposals, and their scores
 
     Shapes: cls_prob (batch, 2 * anchors, height, width), bbox_pred (batch, 4 * anchors, height, width), im_info (batch,
@@ -78,7 +79,7 @@ def multi_proposal(b: Any, cls_prob: Any, bbox_pred: Any, im_info: Any, **attrs:
     return _proposals(b, cls_prob, bbox_pred, im_info, attrs)
 
 
-def _proposals(b: Any, cls_prob: Any, bbox_pred: Any, im_info: Any, attrs: Mapping[str, Any]) -> tuple[Any, Any]:
+def _proposals(b: Emitter, cls_prob: Any, bbox_pred: Any, im_info: Any, attrs: Mapping[str, Any]) -> tuple[Any, Any]:
     dtype = require_float(cls_prob)
     require_same_dtype(cls_prob, bbox_pred, im_info)
     if len(cls_prob.shape) != 4 or 0 in cls_prob.shape or cls_prob.shape[1] % 2:
@@ -118,7 +119,7 @@ def _proposals(b: Any, cls_prob: Any, bbox_pred: Any, im_info: Any, attrs: Mappi
 
 
 @operator("_contrib_Proposal", **_DECLARED)
-def proposal(b: Any, cls_prob: Any, bbox_pred: Any, im_info: Any, **attrs: Any) -> Any:
+def proposal(b: Emitter, cls_prob: Any, bbox_pred: Any, im_info: Any, **attrs: Any) -> Any:
     """`MultiProposal` of one image
 
     Shapes: cls_prob (1, 2 * anchors, height, width), bbox_pred (1, 4 * anchors, height, width), im_info (1, 3) ->
@@ -154,7 +155,7 @@ def _anchors(stride: int, ratios: tuple[float, ...], scales: tuple[float, ...]) 
 
 
 def _boxes(
-    b: Any, cls_prob: Any, bbox_pred: Any, im_info: Any, anchors: np.ndarray, attrs: Mapping[str, Any]
+    b: Emitter, cls_prob: Any, bbox_pred: Any, im_info: Any, anchors: np.ndarray, attrs: Mapping[str, Any]
 ) -> tuple[list[Any], Any]:
     """Corners and scores of all boxes, each (batch, height * width * anchors)."""
     batch, channels, height, width = cls_prob.shape
@@ -187,7 +188,7 @@ def _boxes(
     return [b.reshape(b.broadcast(v, shape=shape), shape=flat) for v in moved], b.reshape(scores, shape=flat)
 
 
-def _shifted(b: Any, corners: list[Any], deltas: list[Any], by_corners: bool, dtype: DType) -> list[Any]:
+def _shifted(b: Emitter, corners: list[Any], deltas: list[Any], by_corners: bool, dtype: DType) -> list[Any]:
     """Shifts boxes by `deltas` of their corners, or of their centers and sizes. Boxes include their last pixels."""
     if by_corners:
         return [v + d for v, d in zip(corners, deltas)]
@@ -203,7 +204,7 @@ def _shifted(b: Any, corners: list[Any], deltas: list[Any], by_corners: bool, dt
     return [*low, *high]
 
 
-def _not_suppressed(b: Any, best: Any, threshold: float) -> Any:
+def _not_suppressed(b: Emitter, best: Any, threshold: float) -> Any:
     """Non-maximum suppression of boxes (batch, n, 5), best first: which of them are kept."""
     dtype = dtype_of(best)
     x0, y0, x1, y1 = columns(b, best, 0)
@@ -212,7 +213,7 @@ def _not_suppressed(b: Any, best: Any, threshold: float) -> Any:
     areas = (x1 - x0) * (y1 - y0)
     everything = b.broadcast(b.constant(True, BOOL), shape=areas.shape)
 
-    def overlaps(b: Any, shared: Any, union: Any) -> Any:
+    def overlaps(b: Emitter, shared: Any, union: Any) -> Any:
         return shared / union > scalar(b, threshold, dtype)
 
     return suppressed(b, [x0, y0, x1, y1], areas, None, everything, overlaps)

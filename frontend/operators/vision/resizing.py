@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from gluonjit.ir.dims import Dim, Extent
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import F64, I32, I64, dtype_of
 from gluonjit.operators.attributes import boolean, enum, integer, number, optional, shape
 from gluonjit.operators.registry import OperatorError, Shape, operator
@@ -54,7 +55,7 @@ def _times(n: int, scale: float) -> int:
     return int(product)
 
 
-def _interpolated(b: Any, x: Any, axis: int, size: int, align_corners: bool) -> Any:
+def _interpolated(b: Emitter, x: Any, axis: int, size: int, align_corners: bool) -> Any:
     """`x` with one axis resampled to `size` points.
 
     With aligned corners the first and last points of both grids coincide; without, their outer edges do.
@@ -79,7 +80,7 @@ def _interpolated(b: Any, x: Any, axis: int, size: int, align_corners: bool) -> 
     return low + b.gather(x, b.constant(right, I32), axis=axis) * b.constant(weight, dtype)
 
 
-def _interpolated_at_run_time(b: Any, x: Any, axis: int, size: Extent, align_corners: bool) -> Any:
+def _interpolated_at_run_time(b: Emitter, x: Any, axis: int, size: Extent, align_corners: bool) -> Any:
     """`_interpolated` between open lengths."""
     n, rank, dtype = x.shape[axis], len(x.shape), dtype_of(x)
 
@@ -116,7 +117,7 @@ def _interpolated_at_run_time(b: Any, x: Any, axis: int, size: Extent, align_cor
     },
 )
 def bilinear_resize(
-    b: Any,
+    b: Emitter,
     data: Any,
     like: Any = None,
     *,
@@ -152,7 +153,7 @@ def bilinear_resize(
 # Adaptive average pooling
 
 
-def _summed(b: Any, x: Any, axis: int, size: int) -> tuple[Any, np.ndarray]:
+def _summed(b: Emitter, x: Any, axis: int, size: int) -> tuple[Any, np.ndarray]:
     """Replaces an axis by the sums over `size` windows that cover it; also returns each window's number of elements.
 
     Window k reaches from floor(k n / size) to ceil((k + 1) n / size); windows overlap where size does not divide n.
@@ -179,7 +180,7 @@ def _summed(b: Any, x: Any, axis: int, size: int) -> tuple[Any, np.ndarray]:
     "_contrib_AdaptiveAvgPooling2D",
     attrs={"output_size": shape((), doc="height and width, or one number for both; () is 1")},
 )
-def adaptive_average_pooling(b: Any, data: Any, *, output_size: Shape) -> Any:
+def adaptive_average_pooling(b: Emitter, data: Any, *, output_size: Shape) -> Any:
     """Averages over windows that cover the image, one for each pixel of the output
 
     Shapes: data (batch, channels, h, w) -> (batch, channels, *output_size)

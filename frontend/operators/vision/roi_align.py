@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import I64, dtype_of
 from gluonjit.operators.attributes import boolean, integer, number, shape
 from gluonjit.operators.control.looping import loop
@@ -36,7 +37,7 @@ MOST_SAMPLES = 4096
     constants=("rois",),
 )
 def roi_align(
-    b: Any,
+    b: Emitter,
     data: Any,
     rois: Any,
     *,
@@ -89,7 +90,7 @@ def roi_align(
     return narrowed(b, b.transpose(y, perm=(0, 3, 1, 2)), dtype)
 
 
-def sample_counts(b: Any, step: Any, ratio: int) -> Any:
+def sample_counts(b: Emitter, step: Any, ratio: int) -> Any:
     """The number of samples along an axis in cells of length `step`: `ratio`, or if not positive, one per pixel."""
     dtype = dtype_of(step)
     if ratio > 0:
@@ -113,7 +114,7 @@ class _Samples:
     cells: int
 
     @staticmethod
-    def along(b: Any, low: Any, high: Any, cells: int, sample_ratio: int, aligned: bool) -> _Samples:
+    def along(b: Emitter, low: Any, high: Any, cells: int, sample_ratio: int, aligned: bool) -> _Samples:
         dtype = dtype_of(low)
         one = scalar(b, 1, dtype)
         extent = high - low
@@ -124,7 +125,7 @@ class _Samples:
         start, step, count = (b.reshape(v, shape=(v.shape[0], 1)) for v in (low, step, count))
         return _Samples(start, step, count, cells)
 
-    def place(self, b: Any, k: Any) -> Any:
+    def place(self, b: Emitter, k: Any) -> Any:
         """Coordinates of sample number `k` (a float) of each cell: (n, cells)."""
         dtype = dtype_of(self.start)
         cell = b.iota(shape=(1, self.cells), axis=1, dtype=dtype)
@@ -133,7 +134,7 @@ class _Samples:
 
 
 def _sum_of_samples(
-    b: Any, table: Any, image: Any, rows: _Samples, cols: _Samples, size: tuple[int, int], sample_ratio: int
+    b: Emitter, table: Any, image: Any, rows: _Samples, cols: _Samples, size: tuple[int, int], sample_ratio: int
 ) -> Any:
     """The sum of each cell's samples: (n, rows, columns, channels)."""
     dtype = dtype_of(table)
@@ -148,7 +149,7 @@ def _sum_of_samples(
     most = [b.cast(b.reduce(v.count, op="max", axes=(0, 1)), dtype=I64) for v in (rows, cols)]
     captured = [*most, table, image, rows.start, rows.step, rows.count, cols.start, cols.step, cols.count]
 
-    def body(b: Any, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
+    def body(b: Emitter, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
         _, most, table, image, *parts = captured
         down = _Samples(parts[0], parts[1], parts[2], rows.cells)
         across = _Samples(parts[3], parts[4], parts[5], cols.cells)
@@ -157,7 +158,7 @@ def _sum_of_samples(
         there = b.reshape(both(b, y < down.count, x < across.count), shape=(n, 1, 1, 1))
         return [state[0] + b.select(there, value, scalar(b, 0, dtype))], []
 
-    def more(b: Any, index: Any, state: Any, captured: Any) -> Any:
+    def more(b: Emitter, index: Any, state: Any, captured: Any) -> Any:
         return index < captured[0] * captured[1]
 
     nothing = filled(b, 0, (n, rows.cells, cols.cells, table.shape[1]), dtype)
@@ -166,13 +167,13 @@ def _sum_of_samples(
     return total
 
 
-def _sample(b: Any, table: Any, image: Any, y: Any, x: Any, size: tuple[int, int]) -> Any:
+def _sample(b: Emitter, table: Any, image: Any, y: Any, x: Any, size: tuple[int, int]) -> Any:
     """Samples images at rows y (n, rows) and columns x (n, columns): (n, rows, columns, channels)."""
     y, x = b.reshape(y, shape=(*y.shape, 1)), b.reshape(x, shape=(x.shape[0], 1, x.shape[1]))
     return sample(b, table, image, y, x, size)
 
 
-def sample(b: Any, table: Any, image: Any, y: Any, x: Any, size: tuple[int, int]) -> Any:
+def sample(b: Emitter, table: Any, image: Any, y: Any, x: Any, size: tuple[int, int]) -> Any:
     """Samples images at positions (y, x) by bilinear interpolation; channels are the last axis.
 
     Positions up to one pixel outside of the image have the value at its border; beyond, the value is 0.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import I64, DType, dtype_of
 from gluonjit.operators.attributes import number, shape
 from gluonjit.operators.movement.creation import filled
@@ -30,12 +31,12 @@ def check_regions(data: Any, rois: Any, pooled_size: tuple[int, ...], fields: in
     return dtype
 
 
-def _cells(b: Any, count: int, dtype: DType) -> Any:
+def _cells(b: Emitter, count: int, dtype: DType) -> Any:
     """The numbers 0, 1, …, as (1, count)."""
     return b.iota(shape=(1, count), axis=1, dtype=dtype)
 
 
-def _first_axis(b: Any, x: Any) -> Any:
+def _first_axis(b: Emitter, x: Any) -> Any:
     """Reshapes a vector to (n, 1)."""
     return b.reshape(x, shape=(x.shape[0], 1))
 
@@ -53,7 +54,7 @@ def _first_axis(b: Any, x: Any) -> Any:
     outputs=lambda attrs: ("output", "maxidx"),
     visible=lambda attrs: 1,
 )
-def roi_pooling(b: Any, data: Any, rois: Any, *, pooled_size: tuple[int, ...], spatial_scale: float) -> Any:
+def roi_pooling(b: Emitter, data: Any, rois: Any, *, pooled_size: tuple[int, ...], spatial_scale: float) -> Any:
     """The maximum over each cell of regions, rounded to whole pixels
 
     Shapes: data (batch, channels, h, w), rois (n, 5) -> (n, channels, *pooled_size)
@@ -85,7 +86,7 @@ def roi_pooling(b: Any, data: Any, rois: Any, *, pooled_size: tuple[int, ...], s
     return b.transpose(y, perm=(0, 3, 1, 2))
 
 
-def _ranges(b: Any, low: Any, high: Any, cells: int, extent: int) -> tuple[Any, Any]:
+def _ranges(b: Emitter, low: Any, high: Any, cells: int, extent: int) -> tuple[Any, Any]:
     """The first pixel and the end of each cell along one axis, clipped to the image: i64 (n, cells)."""
     dtype = dtype_of(low)
     one, size = scalar(b, 1, dtype), b.constant(cells, dtype)
@@ -98,7 +99,7 @@ def _ranges(b: Any, low: Any, high: Any, cells: int, extent: int) -> tuple[Any, 
     return tuple(b.cast(b.minimum(b.maximum(v, zero), last), dtype=I64) for v in (start, end))
 
 
-def _range_maximum(b: Any, data: Any, image: Any, ys: tuple[Any, Any], xs: tuple[Any, Any]) -> Any:
+def _range_maximum(b: Emitter, data: Any, image: Any, ys: tuple[Any, Any], xs: tuple[Any, Any]) -> Any:
     """Maxima over rectangles of pixels of any size: (n, rows, columns, channels).
 
     A sparse table holds the maxima over all blocks of 2**i times 2**j pixels, at each position; four overlapping blocks
@@ -129,7 +130,7 @@ def _range_maximum(b: Any, data: Any, image: Any, ys: tuple[Any, Any], xs: tuple
     return best
 
 
-def _doubled(b: Any, x: Any, axis: int, step: int) -> Any:
+def _doubled(b: Emitter, x: Any, axis: int, step: int) -> Any:
     """The maximum of x and x shifted by `step` along the axis; x alone where the shift leaves the axis."""
     n = x.shape[axis]
     if step >= n:
@@ -141,7 +142,7 @@ def _doubled(b: Any, x: Any, axis: int, step: int) -> Any:
     return b.maximum(x, b.pad(moved, least, low=tuple(low), high=tuple(high)))
 
 
-def _covering(b: Any, ends: tuple[Any, Any], levels: int) -> tuple[Any, tuple[Any, Any]]:
+def _covering(b: Emitter, ends: tuple[Any, Any], levels: int) -> tuple[Any, tuple[Any, Any]]:
     """The level of the largest power of two within a range, and the starts of two blocks of that length covering it."""
     start, end = ends
     zero, one = b.constant(0, I64), b.constant(1, I64)

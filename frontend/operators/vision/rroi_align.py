@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import I64, dtype_of
 from gluonjit.operators.attributes import integer, number, shape
 from gluonjit.operators.control.looping import loop
@@ -30,7 +31,7 @@ from gluonjit.operators.vision.roi_pooling import check_regions
     constants=("rois",),
 )
 def rroi_align(
-    b: Any, data: Any, rois: Any, *, pooled_size: tuple[int, ...], spatial_scale: float, sampling_ratio: int
+    b: Emitter, data: Any, rois: Any, *, pooled_size: tuple[int, ...], spatial_scale: float, sampling_ratio: int
 ) -> Any:
     """Averages bilinear samples over each cell of rotated regions
 
@@ -66,7 +67,7 @@ def rroi_align(
     turned = [b.cos(angle), b.sin(angle), middle_y, middle_x]
     captured = [*most, table, image, low_y, low_x, step_y, step_x, count_y, count_x, *turned]
 
-    def body(b: Any, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
+    def body(b: Emitter, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
         most_x, table, image, low_y, low_x, step_y, step_x, count_y, count_x, cos, sin, middle_y, middle_x = captured[
             1:
         ]
@@ -80,7 +81,7 @@ def rroi_align(
         there = b.reshape(both(b, k_y < count_y, k_x < count_x), shape=(n, 1, 1, 1))
         return [state[0] + b.select(there, value, scalar(b, 0, wide))], []
 
-    def more(b: Any, index: Any, state: Any, captured: Any) -> Any:
+    def more(b: Emitter, index: Any, state: Any, captured: Any) -> Any:
         return index < captured[0] * captured[1]
 
     trip = sampling_ratio**2 if sampling_ratio > 0 else MOST_SAMPLES**2

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import I64, dtype_of
 from gluonjit.operators.attributes import boolean, enum, optional, shape
 from gluonjit.operators.registry import OperatorError, operator
@@ -33,7 +34,7 @@ def _images(x: Any, what: str = "Input data") -> tuple[int, int, int, int]:
     return tuple(x.shape)
 
 
-def _sampled(b: Any, data: Any, grid: Any) -> Any:
+def _sampled(b: Emitter, data: Any, grid: Any) -> Any:
     """Samples the data at the positions of the grid."""
     batch, _, height, width = _images(data)
     require_shape(grid, (batch, 2, *grid.shape[2:]), "grid")
@@ -51,7 +52,7 @@ def _sampled(b: Any, data: Any, grid: Any) -> Any:
 
 
 @operator("BilinearSampler", inputs=("data", "grid"), attrs={"cudnn_off": _CUDNN_OFF})
-def bilinear_sampler(b: Any, data: Any, grid: Any, *, cudnn_off: bool | None) -> Any:
+def bilinear_sampler(b: Emitter, data: Any, grid: Any, *, cudnn_off: bool | None) -> Any:
     """Samples images at the positions of a grid by bilinear interpolation; 0 outside of the image
 
     Shapes: data (batch, channels, h, w), grid (batch, 2, height, width) -> (batch, channels, height, width)
@@ -76,7 +77,7 @@ def _check_target(target: tuple[int, ...]) -> None:
     check_table(3, *target)
 
 
-def _affine_grid(b: Any, matrices: Any, target: tuple[int, ...]) -> Any:
+def _affine_grid(b: Emitter, matrices: Any, target: tuple[int, ...]) -> Any:
     """Applies affine maps (batch, 6) to the pixel positions of an image of height and width `target`."""
     dtype = dtype_of(matrices)
     batch = matrices.shape[0]
@@ -100,7 +101,7 @@ def _affine_grid(b: Any, matrices: Any, target: tuple[int, ...]) -> Any:
     outputs=lambda attrs: ("output", "grid_dst"),
     visible=lambda attrs: 1,
 )
-def grid_generator(b: Any, data: Any, *, transform_type: str, target_shape: tuple[int, ...]) -> Any:
+def grid_generator(b: Emitter, data: Any, *, transform_type: str, target_shape: tuple[int, ...]) -> Any:
     """The sampling grid of affine maps, or of an optical flow in pixels
 
     Shapes: data (batch, 6) -> (batch, 2, *target_shape), or for `warp` data (batch, 2, height, width) -> the same
@@ -145,7 +146,7 @@ def grid_generator(b: Any, data: Any, *, transform_type: str, target_shape: tupl
     complete=lambda attrs, shapes: [shapes[0], (shapes[0][0], 6) if shapes[0] and shapes[1] is None else shapes[1]],
 )
 def spatial_transformer(
-    b: Any,
+    b: Emitter,
     data: Any,
     loc: Any,
     *,
