@@ -1,4 +1,4 @@
-"""`Num`: a `Val` with Python's operators, so that the code of `vecmath` reads like its formulas."""
+"""`Num`: a `Val` with the operators of formulas (`ir/formulas.py`), so that the code of `vecmath` reads like them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from gluonjit.codegen.math.values import Val
+from gluonjit.ir.formulas import Formula
 from gluonjit.ir.types import F32, F64, I32, I64, DType
 
 
-class Num:
+class Num(Formula):
     """A value with operators. Python numbers on the other side become constants of the same type.
 
     Comparisons give a bool `Num`, for `where` and `&`, `|`. On integers `>>` fills with zeros; `sar` keeps the sign.
@@ -24,75 +25,21 @@ class Num:
         """`x` as a value of this type."""
         return x if isinstance(x, Num) else Num(self.s, self.s.constant(x, self.v.dtype))
 
-    def _do(self, name: str, *others: Any) -> Num:
-        return Num(self.s, getattr(self.s, name)(self.v, *(self.of(x).v for x in others)))
-
-    def __add__(self, x: Any) -> Num:
-        return self._do("add", x)
-
-    def __radd__(self, x: Any) -> Num:
-        return self.of(x)._do("add", self)
-
-    def __sub__(self, x: Any) -> Num:
-        return self._do("sub", x)
-
-    def __rsub__(self, x: Any) -> Num:
-        return self.of(x)._do("sub", self)
-
-    def __mul__(self, x: Any) -> Num:
-        return self._do("mul", x)
-
-    def __rmul__(self, x: Any) -> Num:
-        return self.of(x)._do("mul", self)
-
-    def __truediv__(self, x: Any) -> Num:
-        return self._do("div", x)
-
-    def __rtruediv__(self, x: Any) -> Num:
-        return self.of(x)._do("div", self)
-
-    def __neg__(self) -> Num:
-        return self._do("neg")
-
-    def __abs__(self) -> Num:
-        return self._do("abs")
-
-    def __lt__(self, x: Any) -> Num:
-        return self._do("lt", x)
-
-    def __le__(self, x: Any) -> Num:
-        return self._do("le", x)
-
-    def __gt__(self, x: Any) -> Num:
-        return self._do("gt", x)
-
-    def __ge__(self, x: Any) -> Num:
-        return self._do("ge", x)
+    def _emit(self, name: str, *operands: Any) -> Num:
+        return Num(self.s, getattr(self.s, name)(*(self.of(x).v for x in operands)))
 
     def equals(self, x: Any) -> Num:
-        return self._do("eq", x)
+        return self._emit("eq", self, x)
 
     def differs(self, x: Any) -> Num:
         """Not equal; true for NaN."""
-        return self._do("ne", x)
-
-    def __and__(self, x: Any) -> Num:
-        return self._do("and", x)
-
-    def __or__(self, x: Any) -> Num:
-        return self._do("or", x)
-
-    def __xor__(self, x: Any) -> Num:
-        return self._do("xor", x)
-
-    def __invert__(self) -> Num:
-        return self._do("not")
+        return self._emit("ne", self, x)
 
     def __lshift__(self, n: int) -> Num:
-        return self._do("shift_left", n)
+        return self._emit("shift_left", self, n)
 
     def __rshift__(self, n: int) -> Num:
-        return self._do("shift_right", n)
+        return self._emit("shift_right", self, n)
 
     def sar(self, n: int) -> Num:
         return Num(self.s, self.s.emit("ashr {t} {0}, {1}", self.v.dtype, self.v, self.of(n).v))
@@ -110,16 +57,16 @@ class Num:
         return Num(self.s, self.s.cast(self.v, dtype))
 
     def sqrt(self) -> Num:
-        return self._do("sqrt")
+        return self._emit("sqrt", self)
 
     def rint(self) -> Num:
-        return self._do("rint")
+        return self._emit("rint", self)
 
     def minimum(self, x: Any) -> Num:
-        return self._do("minimum", x)
+        return self._emit("minimum", self, x)
 
     def maximum(self, x: Any) -> Num:
-        return self._do("maximum", x)
+        return self._emit("maximum", self, x)
 
     def with_sign_of(self, x: Num) -> Num:
         return Num(self.s, self.s.copysign(self.v, x.v))

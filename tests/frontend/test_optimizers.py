@@ -458,3 +458,10 @@ def test_adamax_leaves_a_weight_without_gradient_alone():
     weight, grad = nd.array([1, 2]), nd.array([0, 1])
     rule.update(0, weight, grad, rule.create_state(0, weight))
     np.testing.assert_allclose(weight.asnumpy(), [1, 1.998], rtol=1e-6)
+
+
+@pytest.mark.parametrize("history", ["float64", "int32"])
+def test_states_of_another_type_are_refused_as_in_compiled_code(history):
+    weight, state = mx.nd.ones((2, 3)), mx.nd.ones((2, 1), dtype=history)
+    with pytest.raises(mx.MXNetError, match="operands must have one element type"):
+        mx.nd.contrib.group_adagrad_update(weight, weight, state, lr=0.1)
