@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from gluonjit.ndarray import sparse_operators
 from gluonjit.ndarray.ndarray import EAGER, EXACT, NDArray
 from gluonjit.ndarray.variable import tracked
 from gluonjit.operators.registry import UNFORESEEN, Operator, OperatorError, cache_key, unforeseen
-from gluonjit.runtime.eager import Eager, Exact, needs_exact, quiet
+from gluonjit.runtime.eager import Eager, needs_exact, quiet
 from gluonjit.runtime.storage import Storage
 
 # Bits of ndarray.flags.num: C-contiguous, owns its data, writeable. A result with all three that is not an operand is
@@ -56,12 +56,15 @@ class _Call:
         self.tiers: Any = None
         """What chooses between NumPy and native code for large operands (`autodiff/tiering.py`), once there are any."""
         self.arity = len(op.input_names(self.attrs))
-        self.accepted: tuple[Sequence[np.dtype | None], bool] = (None,) * self.arity, needs_exact(*self.attrs.values())
-        """Element types of operands that go together, those of the last call, and whether `Exact` is for them."""
+        self.accepted: tuple[Sequence[np.dtype | None], Mapping[bool, Eager]] = (None,) * self.arity, self.emitters()
+        """Element types of operands that go together, those of the last call, and what computes with them."""
         self.visible = op.visible(self.attrs) if op.visible else len(op.outputs(self.attrs))
         self.makes_sparse = sparse_operators.makes_sparse(op, self.attrs)
         # Operators without inputs get their result's device as an attribute.
         self.context: Context | None = placed(raw["ctx"]) if "ctx" in op.attrs and "ctx" in raw else None
+
+    def emitters(self, arrays: Sequence[np.ndarray] = ()) -> Mapping[bool, Eager]:
+        return EXACT if needs_exact(*arrays, *self.attrs.values()) else EAGER
 
 
 SMALL = 0 if os.environ.get("GLUONJIT_PLAIN") == "native" else 1 << 10
@@ -145,17 +148,22 @@ def invoke(
                     results = call.tiers.run(inputs, modes.training, key)
                     break
         if results is None:
-            types, exact = call.accepted
-            for x, dtype in zip(arrays, types):
-                if x.dtype is not dtype:
-                    exact = _checked(op, call, arrays)
+            types, emitters = call.accepted
+            k = 0
+            for dtype in types:  # zip would take three times as long
+                if arrays[k].dtype is not dtype:
+                    emitters = _checked(op, call, arrays)
                     break
-            emitter = (EXACT if exact else EAGER)[modes.training]
+                k += 1
+            emitter = emitters[modes.training]
             if key is not None:
-                emitter = _drawing(key, exact)
-            given = emitter.operands(arrays) if exact else arrays
-            with quiet():
-                results = op.expand(emitter, *given, **call.attrs)
+                emitter = _drawing(key, type(emitter))
+            if emitters is EXACT:
+                with quiet():
+                    results = op.expand(emitter, *emitter.operands(arrays), **call.attrs)
+            else:
+                with quiet():
+                    results = op.expand(emitter, *arrays, **call.attrs)
     except (MXNetError, IRError) as e:
         raise _located(op, arrays, e) from None
     except IndexError:  # about the values of an index, as in compiled code
@@ -243,22 +251,20 @@ def _from_parts(op: Operator, call: _Call, inputs: Sequence[Any], out: Any) -> N
     return found
 
 
-def _drawing(key: np.ndarray, exact: bool) -> Eager:
+def _drawing(key: np.ndarray, kind: type[Eager]) -> Eager:
     """An emitter that draws on this key, from which the operator's gradient draws the same numbers again."""
     streams = itertools.count()
-    kind = Exact if exact else Eager
     return kind(modes.training, lambda: key + np.array((0, next(streams)), np.int64))
 
 
-def _checked(op: Operator, call: _Call, arrays: Sequence[np.ndarray]) -> bool:
-    """Whether `Exact` has to compute. Raises the error of inference if element types do not go together, because NumPy
-    would find one for both."""
+def _checked(op: Operator, call: _Call, arrays: Sequence[np.ndarray]) -> Mapping[bool, Eager]:
+    """What computes with arrays of these element types. Raises the error of inference if they do not go together,
+    because NumPy would find one for all."""
     types = tuple([x.dtype for x in arrays])
     if len(set(types)) > 1 and not (op.imperative_only or op.host):
         op.infer([type_of(x) for x in arrays], call.attrs)
-    exact = needs_exact(*arrays, *call.attrs.values())
-    call.accepted = types, exact
-    return exact
+    call.accepted = types, call.emitters(arrays)
+    return call.accepted[1]
 
 
 def _explained(op: Operator, arrays: Sequence[np.ndarray], attrs: dict[str, Any]) -> Exception | None:
