@@ -125,7 +125,9 @@ class _Folder(Rewriter):
     def _pool(self, op: Op) -> None:
         """Records window sums of an anchor's result."""
         linear, a = self.linear.get(op.operands[0]), op.attrs
-        if linear is None or linear.shift or linear.pool or a["op"] != "sum" or not self._is_read_once(op.operands[0]):
+        if linear is None or linear.shift is not None or linear.pool is not None:
+            return
+        if a["op"] != "sum" or not self._is_read_once(op.operands[0]):
             return
         if all((a["window"][k], a["stride"][k], a["low"][k], a["high"][k]) == (1, 1, 0, 0) for k in linear.outputs):
             self.linear[op.result] = replace(linear, pool=op)

@@ -6,6 +6,7 @@ attributes alone is computed once (`_Call`).
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,7 @@ import numpy as np
 
 from gluonjit.base import MXNetError
 from gluonjit.context import Context, placed
+from gluonjit.ir.dims import Undecided
 from gluonjit.ir.types import IRError, type_of
 from gluonjit.language import late, rng
 from gluonjit.language.modes import modes
@@ -262,7 +264,8 @@ def _checked(op: Operator, call: _Call, arrays: Sequence[np.ndarray]) -> Mapping
     because NumPy would find one for all."""
     types = tuple([x.dtype for x in arrays])
     if len(set(types)) > 1 and not (op.imperative_only or op.host):
-        op.infer([type_of(x) for x in arrays], call.attrs)
+        with contextlib.suppress(Undecided):
+            op.infer([type_of(x) for x in arrays], call.attrs)
     call.accepted = types, call.emitters(arrays)
     return call.accepted[1]
 

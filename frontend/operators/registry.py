@@ -37,7 +37,7 @@ class OperatorError(MXNetError, IRError):
 
 
 class UndecidedOperator(OperatorError, Undecided):
-    """What an operator computes depends on the sizes of open dimensions."""
+    """What an operator computes depends on the sizes of open dimensions, or on values."""
 
 
 @dataclass(eq=False, repr=False)

@@ -49,9 +49,8 @@ def public_classes(package):
     return {name: c for name, c in found.items() if inspect.isclass(c) and c.__module__.startswith("gluonjit")}
 
 
-OF_FILES = set(
-    "RecordFileDataset CSVIter LibSVMIter MNISTIter ImageRecordIter ImageRecordUInt8Iter ImageDetRecordIter".split()
-)
+OF_FILES = {"RecordFileDataset", "CSVIter", "LibSVMIter", "MNISTIter", "ImageDetRecordIter"}
+OF_FILES |= {f"ImageRecord{kind}" for kind in ("Iter", "Iter_v1", "UInt8Iter", "UInt8Iter_v1", "Int8Iter")}
 """Their examples would need a file that nobody has."""
 CLASSES = {
     c: f"{package}.{name}"

@@ -13,7 +13,7 @@ from gluonjit.symbol.graph import post_order, variables
 from gluonjit.symbol.lower import lower
 
 
-def computed(symbol: Any, arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
+def computed(symbol: Any, arrays: dict[str, Any]) -> list[np.ndarray]:
     """The outputs for these values of its variables."""
     heads = symbol._heads
     nodes = [node for node in post_order(heads) if node.op is not None]
@@ -21,4 +21,4 @@ def computed(symbol: Any, arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
     inputs = [((node, 0), type_of(arrays[node.name])) for node in of_graph]
     graph = lower("net", inputs, nodes, heads, training=False)
     given = {RNG_KEY: np.zeros(2, np.int64), **arrays}  # loops might draw random numbers
-    return Reference(graph).run([given[v.name] for v in graph.inputs])[0]
+    return Reference(graph).run([np.asarray(given[v.name]) for v in graph.inputs])[0]

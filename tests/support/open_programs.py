@@ -146,12 +146,12 @@ class _Maker:
 
     def value(self, dtypes: Sequence[DType], low: int = 0, exact: bool = False) -> Value:
         found = self.existing(dtypes, low, exact) if self.rng.random() < 0.85 else None
-        return found or self.input(TensorType(self.rng.choice(dtypes), self.shape(low)))
+        return found if found is not None else self.input(TensorType(self.rng.choice(dtypes), self.shape(low)))
 
     def like(self, x: Value, shape: tuple[Extent, ...], exact: bool = False) -> Value:
         """A value of the element type of `x` and of a shape."""
         found = self.existing((x.dtype,), exact=exact, shape=shape) if self.rng.random() < 0.7 else None
-        return found or self.input(TensorType(x.dtype, shape), param=self.rng.random() < 0.6)
+        return found if found is not None else self.input(TensorType(x.dtype, shape), param=self.rng.random() < 0.6)
 
     def broadcastable(self, x: Value, exact: bool = False) -> Value:
         """A second operand for an elementwise op."""
@@ -429,7 +429,9 @@ def _concat(m: _Maker) -> None:
 
 def _gather(m: _Maker) -> None:
     x = m.value(ALL, low=1)
-    idx = m.existing(INTS, exact=True) or m.input(TensorType(m.rng.choice(INTS), m.shape(0, 2)))
+    idx = m.existing(INTS, exact=True)
+    if idx is None:
+        idx = m.input(TensorType(m.rng.choice(INTS), m.shape(0, 2)))
     m.moved("gather", x, idx, axis=m.rng.randrange(x.ndim), mode=m.rng.choice(("clip", "wrap")))
 
 
@@ -567,7 +569,9 @@ def _conv(m: _Maker) -> None:
 
 def _reduce_window(m: _Maker) -> None:
     rng = m.rng
-    x = m.existing(FLOATS, low=3) or m.input(TensorType(F32, (rng.choice(m.names), 2, 6, 5)))
+    x = m.existing(FLOATS, low=3)
+    if x is None:
+        x = m.input(TensorType(F32, (rng.choice(m.names), 2, 6, 5)))
     window, stride, edge = [], [], []
     for n in x.shape:
         taps = rng.randint(1, 3) if isinstance(n, int) and n >= 3 else 1

@@ -18,7 +18,7 @@ from gluonjit.operators.documentation import documented
 from gluonjit.operators.movement.indexing import as_index
 from gluonjit.operators.movement.joining import part
 from gluonjit.operators.reductions.reduction import reduced_axes
-from gluonjit.operators.registry import OperatorError, Shape, operator
+from gluonjit.operators.registry import OperatorError, Shape, UndecidedOperator, operator
 from gluonjit.operators.support import axis_in, require_numeric, require_same_dtype, scalar, shape_text
 
 # Differences
@@ -226,7 +226,7 @@ def delete(
     n = arr.shape[axis]
     if obj is not None:
         if not isinstance(obj, np.ndarray):
-            raise OperatorError(f"delete of places in an array cannot be compiled: {_BY_VALUES}")
+            raise UndecidedOperator(f"delete of places in an array cannot be compiled: {_BY_VALUES}")
         gone: Any = obj.astype(np.int64).reshape(-1)
     else:
         gone = np.array([int_ind]) if int_ind is not None else np.arange(n)[slice(start, stop, step)]
