@@ -1,4 +1,4 @@
-"""The functions of a library that runs a compiled model without Python, in LLVM IR; `runtime/library.py` builds it.
+"""The functions of a library that runs a compiled model without Python, in LLVM IR; `c_library/library.py` builds it.
 
 For the name `net`, C programs call:
 

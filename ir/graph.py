@@ -17,11 +17,11 @@ from weakref import ref
 
 import numpy as np
 
+from gluonjit.common.signals import is_from_signal
 from gluonjit.ir import opdef
 from gluonjit.ir.dims import Dim, Extent, Undecided, names_of
 from gluonjit.ir.formulas import Formula
 from gluonjit.ir.interpreter import Interpreter, checked
-from gluonjit.ir.signals import is_from_signal
 from gluonjit.ir.types import BOOL, DType, IRError, TensorType, dtype, type_of
 
 LEVELS = ("traced", "expanded", "legal", "fused", "planned")

@@ -15,12 +15,12 @@ from __future__ import annotations
 from typing import NoReturn
 from weakref import WeakSet
 
+from gluonjit.common.signals import is_from_signal
 from gluonjit.ir import opdef
 from gluonjit.ir.annotations import ANNOTATIONS, problem_of
 from gluonjit.ir.dims import Dim
 from gluonjit.ir.graph import LEVELS, Graph, Op, Value
 from gluonjit.ir.printer import Names, print_op
-from gluonjit.ir.signals import is_from_signal
 from gluonjit.ir.types import IRError
 from gluonjit.ir.verify_memory import verify_memory
 

@@ -13,8 +13,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeVar
 
+from gluonjit.common.aside import imported
 from gluonjit.ir.annotations import KERNEL
-from gluonjit.ir.aside import imported
 from gluonjit.ir.graph import Op
 from gluonjit.ir.kernels import Plan
 from gluonjit.ir.machine import Machine

@@ -24,16 +24,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from gluonjit.common.aside import check, imported
+from gluonjit.common.signals import is_from_signal
+from gluonjit.common.stages import note
 from gluonjit.ir import plugins
-from gluonjit.ir.aside import check, imported
 from gluonjit.ir.dims import Undecided
 from gluonjit.ir.graph import LEVELS, Graph
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.parser import parse_attrs
 from gluonjit.ir.printer import print_attrs, print_graph
-from gluonjit.ir.signals import is_from_signal
-from gluonjit.ir.stages import note
 from gluonjit.ir.text import save
 from gluonjit.ir.types import IRError
 from gluonjit.ir.verify import verify

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from gluonjit.ir.aside import imported
+from gluonjit.common.aside import imported
 from gluonjit.ir.dims import hint
 from gluonjit.ir.graph import Builder, Graph, Op, Value, copy_ops
 from gluonjit.ir.types import IRError, TensorType

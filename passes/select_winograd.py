@@ -1,4 +1,4 @@
-"""Winograd convolutions: 3×3 and other small windows with stride 1, by fewer multiplications (`ir/cook_toom.py`).
+"""Winograd convolutions: 3×3 and other small windows with stride 1, by fewer multiplications (`common/cook_toom.py`).
 
 Ordinary primitives in front of the kernel compute the transformed weights G g Gᵀ. The kernel's body restores the
 filters with the pseudo-inverse of G and applies an ordinary `conv`, so that the graph keeps its meaning: results of
@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from gluonjit.common.cook_toom import Matrix, Transform, transform
 from gluonjit.ir.annotations import KERNEL, SCRATCH, WORKSPACE
-from gluonjit.ir.cook_toom import Matrix, Transform, transform
 from gluonjit.ir.dims import Shape, hint, is_static, least_usual
 from gluonjit.ir.graph import Builder, Op, Value
 from gluonjit.ir.kernels.product_plans import Matmul, Winograd

@@ -8,11 +8,11 @@ from itertools import combinations
 from gluonjit.codegen.program import lower_program
 from gluonjit.codegen.text.compile_parts import Parts
 from gluonjit.codegen.text.llvm import Function, Module, load
+from gluonjit.common.stages import stage
 from gluonjit.ir.dims import LOWEST, relying
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.sizes import dimensions, with_some_sizes
-from gluonjit.ir.stages import stage
 from gluonjit.ir.structure import graph_key
 from gluonjit.ir.types import IRError
 from gluonjit.ir.verify import verify

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from gluonjit.codegen.target import host as host_target
 from gluonjit.codegen.text.llvm import load
-from gluonjit.ir.aside import aside
+from gluonjit.common.aside import aside
+from gluonjit.common.stages import stage
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import Machine
-from gluonjit.ir.stages import stage
 from gluonjit.passes.pipelines import PIPELINE
 from gluonjit.runtime import cache, host, native
 from gluonjit.runtime.artifact import Artifact

@@ -18,11 +18,11 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from gluonjit.codegen.interface import Interface, Layout, Prepare
+from gluonjit.common.stages import stage
 from gluonjit.ir.dims import aligned
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import ALIGNMENT, Machine
 from gluonjit.ir.sizes import sizes_of
-from gluonjit.ir.stages import stage
 from gluonjit.ir.types import IRError, TensorType, type_of
 from gluonjit.runtime import forks, host, threads
 from gluonjit.runtime.arenas import ArenaPool, CacheFriendly, aligned_array, aligned_copy, give_back

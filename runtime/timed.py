@@ -24,10 +24,10 @@ from gluonjit.codegen.text import llvm
 from gluonjit.codegen.text.intrinsics import time_stamp
 from gluonjit.codegen.text.llvm import Loaded, Module
 from gluonjit.codegen.threads.stamps import Site, Stamps
-from gluonjit.ir.aside import aside
+from gluonjit.common.aside import aside
+from gluonjit.common.stages import muted
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import Machine
-from gluonjit.ir.stages import muted
 from gluonjit.ir.types import IRError
 from gluonjit.passes import run_passes
 from gluonjit.runtime import executable, host

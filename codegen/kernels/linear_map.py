@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from gluonjit.codegen.kernels.tiles import Tile
 from gluonjit.codegen.text.llvm import float_literal
-from gluonjit.ir.cook_toom import Matrix
+from gluonjit.common.cook_toom import Matrix
 
 _ONE = Fraction(1)
 

@@ -1,6 +1,6 @@
 """Winograd convolution, channels last: the kernel `winograd`.
 
-    y tile = Aᵀ [Σ over channels of (G g Gᵀ) ⊙ (Bᵀ d B)] A        (`ir/cook_toom.py`)
+    y tile = Aᵀ [Σ over channels of (G g Gᵀ) ⊙ (Bᵀ d B)] A        (`frontend/common/cook_toom.py`)
 
 Three steps: the windows d of some tiles are transformed, position by position the results are multiplied with the
 transformed weights, and the products are transformed back, with the epilogue on top. Transforms are vectorised over
@@ -36,7 +36,7 @@ from gluonjit.codegen.kernels.winograd_fetch import Pixels, Tiling, next_block
 from gluonjit.codegen.text.kernel_code import writes
 from gluonjit.codegen.text.llvm import Function, Module
 from gluonjit.codegen.threads.calls import barrier
-from gluonjit.ir.cook_toom import transform
+from gluonjit.common.cook_toom import transform
 from gluonjit.ir.dims import Dim, divides, hint, is_less, least_usual
 from gluonjit.ir.graph import Op
 from gluonjit.ir.kernels.product_plans import Winograd

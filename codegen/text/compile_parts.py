@@ -16,9 +16,9 @@ from typing import Any
 
 from gluonjit.codegen.text.fork_guard import inside_llvm
 from gluonjit.codegen.text.llvm import Function, Module, parsed_apart
-from gluonjit.ir import aside
+from gluonjit.common import aside
+from gluonjit.common.stages import stage
 from gluonjit.ir.machine import Machine
-from gluonjit.ir.stages import stage
 
 _PART = 150_000
 """Characters of LLVM IR that take about 50 ms. Smaller parts are not worth a thread and the fixed cost of a part."""

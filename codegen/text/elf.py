@@ -1,7 +1,7 @@
 """ELF objects and archives as bytes: symbols under other names, data as an object, several objects as a library.
 
-Only what libraries without Python need (`runtime/library.py`): 64-bit little-endian relocatable objects, as LLVM writes
-them for Linux. The layout is that of the System V ABI, "Object Files"; the archive's that of GNU `ar`.
+Only what libraries without Python need (`c_library/library.py`): 64-bit little-endian relocatable objects, as LLVM
+writes them for Linux. The layout is that of the System V ABI, "Object Files"; the archive's that of GNU `ar`.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 from gluonjit.codegen.text.llvm import Module
+from gluonjit.common.aside import imported
 from gluonjit.ir.annotations import KERNEL
-from gluonjit.ir.aside import imported
 from gluonjit.ir.graph import Op
 from gluonjit.ir.kernels import Plan
 from gluonjit.ir.machine import Machine

@@ -7,7 +7,7 @@ from typing import Any
 
 from gluonjit.autodiff.tape import Node, Saved
 from gluonjit.base import MXNetError, TraceError
-from gluonjit.ir.signals import is_from_signal
+from gluonjit.common.signals import is_from_signal
 from gluonjit.language import late
 from gluonjit.language.array import Array
 from gluonjit.language.modes import Scope, modes

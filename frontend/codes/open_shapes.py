@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from gluonjit.base import MXNetError
+from gluonjit.common.signals import is_from_signal
 from gluonjit.ir.dims import LOWEST, Dim, Extent, named, names_of, parse
-from gluonjit.ir.signals import is_from_signal
 from gluonjit.ir.sizes import sizes_of, usual_name
 from gluonjit.ir.types import IRError, TensorType
 from gluonjit.language.source import stacklevel

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from gluonjit.base import MXNetError
-from gluonjit.ir.aside import aside, imported
+from gluonjit.common.aside import aside, imported
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.sizes import with_usual_names

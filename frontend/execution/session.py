@@ -14,7 +14,7 @@ import numpy as np
 
 from gluonjit.autodiff.computation import Forward
 from gluonjit.base import MXNetError
-from gluonjit.ir.aside import Stopped, while_process_lives
+from gluonjit.common.aside import Stopped, while_process_lives
 from gluonjit.ir.dims import LOWEST
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.sizes import dimensions, sizes_of, with_sizes

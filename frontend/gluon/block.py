@@ -17,14 +17,14 @@ from gluonjit import ndarray, symbol
 from gluonjit.base import StateChange, ValueNeeded
 from gluonjit.codes.compile_log import CompileLog
 from gluonjit.codes.open_shapes import checked
+from gluonjit.common.aside import imported
+from gluonjit.common.signals import is_from_signal
 from gluonjit.context import Context
 from gluonjit.execution.backends import check_options, get_backend, get_ready, parsed_flags
 from gluonjit.gluon import export
 from gluonjit.gluon.base_block import Block
 from gluonjit.gluon.parameter import ParameterDict
 from gluonjit.gluon.utils import HookHandle, tensor_kinds
-from gluonjit.ir.aside import imported
-from gluonjit.ir.signals import is_from_signal
 from gluonjit.language import forms
 from gluonjit.language.modes import is_training
 from gluonjit.language.running import running

@@ -6,8 +6,8 @@ import itertools
 import os
 from collections.abc import Iterator, Sequence
 
+from gluonjit.common.quantities import bytes_text, count_text, number_text, seconds_text
 from gluonjit.files.array_names import shown
-from gluonjit.ir.quantities import bytes_text, count_text, number_text, seconds_text
 from gluonjit.profiling.advice import advice
 from gluonjit.profiling.measured import Kernel, Lap, Layer, Profile, Program
 

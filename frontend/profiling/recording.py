@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from gluonjit.ir.aside import imported
-from gluonjit.ir.stages import told_to
+from gluonjit.common.aside import imported
+from gluonjit.common.stages import told_to
 from gluonjit.profiling.listing import text
 from gluonjit.profiling.measured import Lap, Profile, Stage
 from gluonjit.runtime.machine_use import Clocks

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gluonjit.base import MXNetError
+from gluonjit.common.stages import stage
 from gluonjit.ir.graph import Graph
-from gluonjit.ir.stages import stage
 from gluonjit.ir.types import IRError, TensorType, dtype, type_of
 from gluonjit.language import forms, running
 from gluonjit.language.kinds import as_np

@@ -9,8 +9,8 @@ from gluonjit.codegen.kernels.linear_map import linear_map
 from gluonjit.codegen.kernels.tiles import Fetches, Tile
 from gluonjit.codegen.kernels.winograd_fetch import Pixels, Tiling, next_block
 from gluonjit.codegen.text import llvm
+from gluonjit.common.cook_toom import POINTS, transform
 from gluonjit.ir.annotations import STRIDES, WORKSPACE
-from gluonjit.ir.cook_toom import POINTS, transform
 from gluonjit.ir.graph import Builder
 from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.kernels.product_plans import Winograd

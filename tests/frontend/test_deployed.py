@@ -12,9 +12,9 @@ import pytest
 
 import gluonjit as mx
 from gluonjit import gluon
-from gluonjit.execution.library_source import source_of
+from gluonjit.c_library.library import compile_library, write
+from gluonjit.c_library.library_source import source_of
 from gluonjit.gluon import nn
-from gluonjit.runtime.library import compile_library, write
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 

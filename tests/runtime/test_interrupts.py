@@ -13,8 +13,8 @@ import pytest
 import gluonjit as mx
 from gluonjit.base import MXNetError
 from gluonjit.codegen.text import compile_parts, llvm
+from gluonjit.common.aside import aside, check
 from gluonjit.gluon import nn
-from gluonjit.ir.aside import aside, check
 from gluonjit.ir.types import IRError
 from gluonjit.passes import manager
 from gluonjit.runtime import cache

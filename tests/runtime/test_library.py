@@ -13,13 +13,13 @@ import pytest
 import gluonjit as mx
 from gluonjit import gluon
 from gluonjit.base import MXNetError
+from gluonjit.c_library import library_files
+from gluonjit.c_library.library import check_folder, compile_library, write
+from gluonjit.c_library.library_source import source_of
 from gluonjit.codegen.standalone import Status
 from gluonjit.codegen.text import elf
-from gluonjit.execution.library_source import source_of
 from gluonjit.gluon import nn
 from gluonjit.ir.types import IRError
-from gluonjit.runtime import library_files
-from gluonjit.runtime.library import check_folder, compile_library, write
 
 CC = shutil.which("cc")
 needs_cc = pytest.mark.skipif(CC is None, reason="no C compiler")

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import gluonjit as mx
-from gluonjit.execution.library_source import source_of
-from gluonjit.runtime.library import compile_library, write
+from gluonjit.c_library.library import compile_library, write
+from gluonjit.c_library.library_source import source_of
 
 
 def rows(count):

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import gluonjit as mx
-from gluonjit.execution.library_source import source_of
-from gluonjit.runtime.library import compile_library, write
+from gluonjit.c_library.library import compile_library, write
+from gluonjit.c_library.library_source import source_of
 from gluonjit.tools.serving.copies import copied, remove_abandoned
 from gluonjit.tools.serving.inference_protocol import Refused
 from gluonjit.tools.serving.served_models import ModelStore, Options, Source, in_folder

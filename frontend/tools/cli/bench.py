@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from gluonjit.common.quantities import seconds_text
 from gluonjit.files.array_names import shown
-from gluonjit.ir.quantities import seconds_text
 from gluonjit.ir.types import IRError
 from gluonjit.language import rng
 from gluonjit.tools.cli.inputs import add_threads, at_least, on_threads

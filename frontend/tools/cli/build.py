@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gluonjit.base import MXNetError
-from gluonjit.ir.quantities import bytes_text, seconds_text
+from gluonjit.common.quantities import bytes_text, seconds_text
 from gluonjit.tools.cli.models import add_model, calling, load_model
 
 
@@ -55,10 +55,10 @@ def add_commands(commands: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    from gluonjit.execution.library_source import source_of
+    from gluonjit.c_library.library import check_folder, compile_library, write
+    from gluonjit.c_library.library_source import source_of
     from gluonjit.language.modes import predict_mode
     from gluonjit.passes.pipelines import pipeline
-    from gluonjit.runtime.library import check_folder, compile_library, write
 
     check_folder(Path(arguments.output), arguments.name)
     block, given = load_model(arguments)

@@ -6,7 +6,7 @@ import argparse
 import time
 from typing import Any
 
-from gluonjit.ir.quantities import bytes_text
+from gluonjit.common.quantities import bytes_text
 
 
 def add_commands(commands: Any) -> None:

@@ -7,8 +7,8 @@ import time
 from typing import Any
 
 from gluonjit.base import MXNetError
+from gluonjit.common.quantities import bytes_text, seconds_text
 from gluonjit.gluon import HybridBlock
-from gluonjit.ir.quantities import bytes_text, seconds_text
 from gluonjit.tools.cli.models import add_model, calling, load_model
 
 

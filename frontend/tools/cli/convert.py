@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from gluonjit.base import MXNetError
+from gluonjit.common.quantities import bytes_text
 from gluonjit.files import formats
 from gluonjit.files.array_names import shown
 from gluonjit.ir.dims import Dim, hinted
-from gluonjit.ir.quantities import bytes_text
 from gluonjit.tools.cli import files, inputs, models
 from gluonjit.tools.cli.inputs import Input
 

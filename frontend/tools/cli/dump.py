@@ -9,9 +9,9 @@ from fnmatch import fnmatchcase as fnmatch
 from typing import Any
 
 from gluonjit.base import MXNetError
+from gluonjit.common.quantities import bytes_text, count_text
 from gluonjit.files.array_names import shown
 from gluonjit.ir.graph import Graph, Op
-from gluonjit.ir.quantities import bytes_text, count_text
 from gluonjit.tools.cli.graphs import is_graph, runnable
 from gluonjit.tools.cli.loading import load_graph
 from gluonjit.tools.cli.models import add_model, calling, load_model, no_parameters

@@ -9,9 +9,9 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from gluonjit.common.quantities import bytes_text, count_text
 from gluonjit.files.array_names import shown
 from gluonjit.ir.graph import Builder, Graph, Op
-from gluonjit.ir.quantities import bytes_text, count_text
 from gluonjit.ir.types import TensorType, dtype, type_of
 from gluonjit.tools.cli import files, graphs, models
 from gluonjit.tools.cli.loading import is_python, load_block, load_graph

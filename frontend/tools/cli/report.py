@@ -6,8 +6,8 @@ import argparse
 from typing import Any
 
 from gluonjit.base import MXNetError
+from gluonjit.common.quantities import bytes_text
 from gluonjit.files import atomic
-from gluonjit.ir.quantities import bytes_text
 from gluonjit.tools.cli.inputs import add_threads, at_least
 from gluonjit.tools.cli.models import add_model, add_train, calling, load_callable
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from gluonjit.common.quantities import bytes_text
 from gluonjit.files.array_names import shown
 from gluonjit.ir.interpreter import evaluate
-from gluonjit.ir.quantities import bytes_text
 from gluonjit.ir.sizes import sizes_of, with_sizes
 from gluonjit.ir.types import IRError, type_of
 from gluonjit.tools.cli import graphs

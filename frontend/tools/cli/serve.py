@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from gluonjit.base import MXNetError
+from gluonjit.common.quantities import bytes_text
 from gluonjit.ir.opdef import did_you_mean
-from gluonjit.ir.quantities import bytes_text
 from gluonjit.tools.cli.inputs import add_threads, at_least, input_type
 from gluonjit.tools.serving.limits import Limits, described, shown
 

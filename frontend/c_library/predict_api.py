@@ -1,4 +1,4 @@
-"""MXNet's C interface for prediction on top of a library (`runtime/library.py`): old programs link with it unchanged.
+"""MXNet's C interface for prediction on top of a library (`c_library/library.py`): old programs link with it unchanged.
 
 `texts` gives `c_predict_api.h`, with the 13 functions `MXPred*`, `MXGetLastError` and `MXNDList*` as MXNet 1.9.1
 declares them, and `c_predict_api.c`. The model is compiled, so what a program passes as graph and parameters is only

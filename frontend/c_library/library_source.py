@@ -1,4 +1,4 @@
-"""A block as the source of a library that runs without Python (`runtime/library.py`)."""
+"""A block as the source of a library that runs without Python (`c_library/library.py`)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gluonjit.base import MXNetError
+from gluonjit.c_library.library import Source
 from gluonjit.codes.open_shapes import Declared, declared_open
 from gluonjit.ir.dims import Undecided, at, names_of
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.types import TensorType, type_of
 from gluonjit.language.modes import predict_mode
-from gluonjit.runtime.library import Source
 from gluonjit.trace import flatten, trace
 
 _MOST_DIMS = 3

@@ -1,4 +1,4 @@
-"""The texts beside a library (`runtime/library.py`): header, a program that checks it, files for CMake, pkg-config."""
+"""The texts beside a library: header, a program that checks it, files for CMake and pkg-config."""
 
 from __future__ import annotations
 

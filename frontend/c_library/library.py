@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from gluonjit._version import version
+from gluonjit.c_library import library_files, predict_api
 from gluonjit.codegen.kernels.host import CALLBACK
 from gluonjit.codegen.standalone import HEADER, Code, Model, Target, WeightsFile, driver, largest_size, public
 from gluonjit.codegen.target import host, named
@@ -34,7 +35,6 @@ from gluonjit.ir.structure import graph_key
 from gluonjit.ir.types import IRError, TensorType
 from gluonjit.passes import run_passes
 from gluonjit.passes.pipelines import PIPELINE
-from gluonjit.runtime import library_files, predict_api
 from gluonjit.runtime.compiler import artifact_of
 from gluonjit.runtime.executable import Executable
 from gluonjit.runtime.host import functions
