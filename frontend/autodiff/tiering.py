@@ -64,7 +64,8 @@ _TAP, _NATIVE_TAP = 0.6, 0.1
 """For an element that a pooling window reads."""
 _LOOKUP, _NATIVE_LOOKUP = 6.0, 1.0
 """For an element that is found by an index."""
-_SORT, _NATIVE_SORT = 60.0, 10.0
+_SORT_SAVED, _ORDER_SAVED = 2.0, 6.0
+"""What native code saves for an element that is sorted, by its value alone or with its place, in lines of any length."""
 _PACK = 0.5
 """For an element of a matrix that native code packs before it is multiplied; otherwise products take the same time."""
 
@@ -108,7 +109,7 @@ def _saved_by(op: Op, packs: bool) -> float:
     if op.name in ("gather", "gather_nd", "scatter_add"):
         return max(size, op.operands[-1].type.size) * (_LOOKUP - _NATIVE_LOOKUP) + _PASS
     if op.name == "sort":
-        return op.operands[0].type.size * (_SORT - _NATIVE_SORT) + _PASS
+        return op.operands[0].type.size * (_ORDER_SAVED if op.attrs["order"] else _SORT_SAVED) + _PASS
     if op.definition.moves:
         return size * (_MOVE - _NATIVE_MOVE) + _PASS
     if op.name in ("reduce", "arg_reduce", "cumsum"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +10,9 @@ from gluonjit.ir.kernels.kernel_plan import Plan
 
 if TYPE_CHECKING:
     from gluonjit.ir.graph import Op
+
+_SORT, _ORDER = 0.3, 0.5
+"""Nanoseconds for an element that is sorted and each doubling of its line, without and with its place."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +25,10 @@ class Sequential(Plan, kernel="sequential"):
     why = "one element after the other"
 
     def computing(self, op: Op) -> float:
-        return 12.0 * op.operands[0].type.size if op.name == "sort" else 2.0 * op.operands[-1].type.size
+        if op.name != "sort":
+            return 2.0 * op.operands[-1].type.size
+        x, axis = op.operands[0], op.attrs["axis"]
+        return (_ORDER if op.attrs["order"] else _SORT) * math.log2(max(x.shape[axis], 2)) * x.type.size
 
 
 @dataclass(frozen=True)

@@ -163,10 +163,15 @@ def _eval_sort(x: np.ndarray, axis: int, descending: bool, count: int, order: bo
 
 
 def _at(lines: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """`take_along_axis` of the last axis, several times as fast."""
-    if lines.ndim > 1:
-        places = places + np.arange(0, lines.size, lines.shape[-1]).reshape(*lines.shape[:-1], 1)
-    return lines.reshape(-1).take(places)
+    """`take_along_axis` of the last axis, several times as fast. `places` are other ones meanwhile: a further array of
+    their size would cost more than the sums."""
+    if lines.ndim == 1:
+        return lines.take(places)
+    starts = np.arange(0, lines.size, lines.shape[-1]).reshape(*lines.shape[:-1], 1)
+    places += starts
+    found = lines.reshape(-1).take(places)
+    places -= starts
+    return found
 
 
 def _sorts_well(dtype: np.dtype) -> bool:
