@@ -20,6 +20,8 @@ PADDING = ROWS + 1
 _MERGED = 2048
 """Bytes of items up to which merging is faster than quicksort."""
 _SAMPLES = 9
+_SHORT = 4
+"""Vectors of an open length that are sorted where they are, by a network of their own."""
 _STACK = 64
 """Pieces that wait. The shorter half of a piece is next, so they are at most the logarithm of the number of items."""
 
@@ -33,8 +35,15 @@ def sort_in_place(f: Function, item: str, lanes: int, items: str, spare: str, n:
     if isinstance(n, int) and n <= network.rows(n) * lanes:
         network.pad(items, n, network.rows(n) - n // lanes)
         network.sort_block(items, 0, network.rows(n))
-    else:
-        network.pad(items, n, PADDING)
+        return
+    network.pad(items, n, PADDING)
+    if isinstance(n, int):
+        _call(f, item, lanes, items, spare, n, ordered)
+        return
+    short = f.op(f"icmp sle i64 {f.extent(n)}, {_SHORT * lanes}")
+    with f.if_(short):
+        network.sort_block(items, 0, _SHORT)
+    with f.if_(f.op(f"xor i1 {short}, true")):
         _call(f, item, lanes, items, spare, n, ordered)
 
 

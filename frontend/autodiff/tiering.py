@@ -65,7 +65,7 @@ _TAP, _NATIVE_TAP = 0.6, 0.1
 _LOOKUP, _NATIVE_LOOKUP = 6.0, 1.0
 """For an element that is found by an index."""
 _SORT_SAVED, _ORDER_SAVED = 2.0, 6.0
-"""What native code saves for an element that is sorted, by its value alone or with its place, in lines of any length."""
+"""What native code saves for an element that is sorted, by its value alone or with its place."""
 _PACK = 0.5
 """For an element of a matrix that native code packs before it is multiplied; otherwise products take the same time."""
 
