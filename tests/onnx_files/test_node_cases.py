@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import gluonjit as mx
-from gluonjit.onnx.importer import Importer
-from gluonjit.onnx.onnx_files import File
+from gluonjit.onnx.importing.importer import Importer
+from gluonjit.onnx.importing.onnx_files import File
 
 onnx = pytest.importorskip("onnx", reason="the extra onnx is not installed")
 

@@ -12,8 +12,8 @@ OPERATORS_OF_PRIMITIVES = {"convolution", "elementwise", "reduction"}
 OF_ONE_THING = {"graph", "host", "threads"}
 """The pass `threads` and the threads, a host call's code and what it calls, the graphs of symbols and of the
 compiler."""
-COMMANDS = {"build", "cache", "primitives", "report"}
-"""A command of `gluonjit`, and what does its work or is listed by it."""
+COMMANDS = {"build", "cache", "report"}
+"""A command of `gluonjit`, and what does its work."""
 
 
 def test_no_two_modules_share_a_name(root: Path):

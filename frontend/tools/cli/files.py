@@ -65,7 +65,7 @@ class FileModel:
         if params:
             raise MXNetError(f"{params}: {self.path} has its parameters in it")
         try:
-            from gluonjit.onnx.importing import read_model
+            from gluonjit.onnx.importing.onnx_import import read_model
 
             found, args, aux, types = read_model(self.path)
         except ImportError as e:

@@ -140,7 +140,7 @@ def _graph(arguments: argparse.Namespace) -> list[str]:
 
 
 def _onnx(arguments: argparse.Namespace) -> list[str]:
-    from gluonjit.onnx.onnx_files import File
+    from gluonjit.onnx.importing.onnx_files import File
     from gluonjit.symbol.graph import post_order
 
     model = files.FileModel(arguments.model, arguments.params)

@@ -12,7 +12,7 @@ from gluonjit.ir.dims import Dim, Extent
 from gluonjit.ir.graph import Op, Value
 from gluonjit.ir.primitives.convolution import Layout
 from gluonjit.ir.primitives.reduction import identity
-from gluonjit.onnx.onnx_writer import Unsupported, Writer, lowering
+from gluonjit.onnx.exporting.onnx_writer import Unsupported, Writer, lowering
 
 _SAME = {
     "neg": "Neg",

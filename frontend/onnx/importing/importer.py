@@ -23,7 +23,7 @@ from gluonjit.ir.dims import Dim, Undecided, named
 from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.types import IRError, TensorType, type_of
 from gluonjit.ir.types import dtype as ir_dtype
-from gluonjit.onnx.onnx_files import HELD, MAX_DEPTH, Call, File, attributes, element_type
+from gluonjit.onnx.importing.onnx_files import HELD, MAX_DEPTH, Call, File, attributes, element_type
 from gluonjit.onnx.package import require_onnx
 from gluonjit.operators import registry
 from gluonjit.symbol import Symbol

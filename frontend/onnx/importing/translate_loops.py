@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from gluonjit.ir.types import TensorType
-from gluonjit.onnx.importer import Importer, Untranslated, Val, translation
-from gluonjit.onnx.onnx_files import Call
-from gluonjit.onnx.translate_shapes import _range
+from gluonjit.onnx.importing.importer import Importer, Untranslated, Val, translation
+from gluonjit.onnx.importing.onnx_files import Call
+from gluonjit.onnx.importing.translate_shapes import _range
 from gluonjit.symbol import Symbol, symbolic_loops
 
 _UNROLLED = 16

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from gluonjit.ir.dims import Dim, Extent
-from gluonjit.onnx.importer import FOLDED, Importer, Untranslated, Val, of_sizes, translation
-from gluonjit.onnx.onnx_files import Call, element_type
-from gluonjit.onnx.translate_elementwise import cast
-from gluonjit.onnx.translate_layers import padded
+from gluonjit.onnx.importing.importer import FOLDED, Importer, Untranslated, Val, of_sizes, translation
+from gluonjit.onnx.importing.onnx_files import Call, element_type
+from gluonjit.onnx.importing.translate_elementwise import cast
+from gluonjit.onnx.importing.translate_layers import padded
 
 # Constants
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from gluonjit.ir.dims import Dim, is_at_most
 from gluonjit.ir.graph import Op
-from gluonjit.onnx.onnx_writer import Unsupported, Writer, lowering
-from gluonjit.onnx.primitives import clipped, conv, padding_is_too_large, transposed
+from gluonjit.onnx.exporting.onnx_writer import Unsupported, Writer, lowering
+from gluonjit.onnx.exporting.primitive_lowerings import clipped, conv, padding_is_too_large, transposed
 from gluonjit.operators.layers.convolution import Geometry, _adjusted
 from gluonjit.operators.layers.pooling import _spatial_axes, _Windows
 from gluonjit.operators.layers.rnn import _Sizes

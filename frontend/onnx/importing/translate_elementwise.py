@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from gluonjit.files.type_flags import TYPE_FLAGS
-from gluonjit.onnx.importer import Importer, Untranslated, Val, translation
-from gluonjit.onnx.onnx_files import Call, element_type
+from gluonjit.onnx.importing.importer import Importer, Untranslated, Val, translation
+from gluonjit.onnx.importing.onnx_files import Call, element_type
 
 _SAME = {
     "Abs": "abs",

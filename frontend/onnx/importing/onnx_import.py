@@ -11,14 +11,14 @@ from gluonjit import symbol as symbols
 from gluonjit.gluon import SymbolBlock
 from gluonjit.ir.types import TensorType
 from gluonjit.ndarray import NDArray
-from gluonjit.onnx import (  # noqa: F401  (they declare translations)
+from gluonjit.onnx.importing import (  # noqa: F401  (they declare translations)
     translate_elementwise,
     translate_layers,
     translate_loops,
     translate_shapes,
 )
-from gluonjit.onnx.importer import Importer
-from gluonjit.onnx.onnx_files import File
+from gluonjit.onnx.importing.importer import Importer
+from gluonjit.onnx.importing.onnx_files import File
 from gluonjit.symbol import Symbol
 
 

@@ -17,8 +17,11 @@ from gluonjit.ir.opdef import RNG_KEY
 from gluonjit.ir.types import IRError, TensorType
 from gluonjit.ir.types import dtype as ir_dtype
 from gluonjit.ndarray import array_files
-from gluonjit.onnx import operators, primitives  # noqa: F401  (they declare the lowerings)
-from gluonjit.onnx.onnx_writer import LOWERINGS, Writer
+from gluonjit.onnx.exporting import (  # noqa: F401  (they declare lowerings)
+    operator_lowerings,
+    primitive_lowerings,
+)
+from gluonjit.onnx.exporting.onnx_writer import LOWERINGS, Writer
 from gluonjit.onnx.package import require_onnx
 from gluonjit.symbol import Symbol
 from gluonjit.symbol.binding import solve_variables

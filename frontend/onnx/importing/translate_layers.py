@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from gluonjit.ir.dims import Dim
-from gluonjit.onnx.importer import Importer, Untranslated, Val, translation
-from gluonjit.onnx.onnx_files import Call
-from gluonjit.onnx.translate_elementwise import cast, truncated_quotient
+from gluonjit.onnx.importing.importer import Importer, Untranslated, Val, translation
+from gluonjit.onnx.importing.onnx_files import Call
+from gluonjit.onnx.importing.translate_elementwise import cast, truncated_quotient
 
 # Windows
 

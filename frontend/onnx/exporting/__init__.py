@@ -1,0 +1,1 @@
+"""From a graph of the compiler to an ONNX file."""
