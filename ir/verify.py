@@ -17,7 +17,7 @@ from weakref import WeakSet
 
 from gluonjit.common.signals import is_from_signal
 from gluonjit.ir import opdef
-from gluonjit.ir.annotations import ANNOTATIONS, problem_of
+from gluonjit.ir.annotations import ANNOTATIONS, KERNEL, problem_of
 from gluonjit.ir.dims import Dim
 from gluonjit.ir.graph import LEVELS, Graph, Op, Value
 from gluonjit.ir.printer import Names, print_op
@@ -78,6 +78,8 @@ def _verify_annotation(graph: Graph, op: Op, name: str, level: int) -> None:
     first = ANNOTATIONS[name].level
     if level < LEVELS.index(first):
         _fail(graph, op, f"{name} belongs to graphs of level {first!r} and later ones")
+    if name == KERNEL.name and not op.attrs[name].is_for(op):
+        _fail(graph, op, f"the kernel {op.attrs[name].kernel!r} does not compute such an op")
 
 
 _LEGAL = LEVELS.index("legal")
@@ -118,7 +120,7 @@ def _definition(graph: Graph, op: Op, level: int) -> opdef.OpDef:
 
 
 def _verify_region(graph: Graph, op: Op, region: Graph, level: int) -> None:
-    if region.level in LEVELS and LEVELS.index(region.level) < min(level, _LEGAL):
+    if region.level in LEVELS and not min(level, _LEGAL) <= LEVELS.index(region.level) <= max(level, _LEGAL):
         _fail(graph, op, f"a region of level {region.level!r} in a graph of level {graph.level!r}")
     if region in _valid:
         return

@@ -27,6 +27,7 @@ from gluonjit.ir.dims import Extent, Monomial, aligned, leading, most, polynomia
 from gluonjit.ir.graph import Builder, Graph, Loc, Op, Rewriter, Value
 from gluonjit.ir.kernels.element_plans import Copy
 from gluonjit.ir.machine import ALIGNMENT
+from gluonjit.ir.types import IRError
 from gluonjit.ir.windows import in_place_pairs, is_row_major, result_buffers, updates_in_place, windows
 from gluonjit.passes.manager import register_pass
 
@@ -151,7 +152,7 @@ def _first_fit(size: int, taken: list[tuple[int, int]], partners: list[tuple[int
             if at + size <= start and exact:
                 return at
         after = end
-    raise AssertionError("the offset after the last buffer is always free")
+    raise IRError(f"{size} bytes more do not fit into memory")
 
 
 _END = 2**62

@@ -9,8 +9,9 @@ from gluonjit.codegen.program import lower_program
 from gluonjit.codegen.text.compile_parts import Parts
 from gluonjit.codegen.text.llvm import Function, Module, load
 from gluonjit.common.stages import stage
+from gluonjit.ir.annotations import ANNOTATIONS
 from gluonjit.ir.dims import LOWEST, relying
-from gluonjit.ir.graph import Graph
+from gluonjit.ir.graph import LEVELS, Graph
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.sizes import dimensions, with_some_sizes
 from gluonjit.ir.structure import graph_key
@@ -64,7 +65,10 @@ def compiled(
 
     `library`: kernels that need not be compiled again, and where new ones go.
     """
-    steps = [*(name for name, _ in parse_pipeline(pipeline)), *_KERNELS, *_CODE]
+    names = [name for name, _ in parse_pipeline(pipeline)]
+    if "select" in names:
+        _check_undecided(graph)
+    steps = [*names, *_KERNELS, *_CODE]
     with Progress(graph.name, steps) as progress, without_collector():
         expanded: list[Graph] = []
 
@@ -97,6 +101,17 @@ def compiled(
             objects = sorted(objects + library.objects)  # the same, whichever were found
     give_back()
     return Artifact(graph.name, objects, program.interface)
+
+
+def _check_undecided(graph: Graph) -> None:
+    """IRError for a graph that says itself how it is computed. It may be from a text that nobody need trust, and
+    kernels and memory that do not fit the ops would be native code that writes anywhere."""
+    for op in graph.ops:
+        for name in op.attrs:
+            if name in ANNOTATIONS and LEVELS.index(ANNOTATIONS[name].level) >= LEVELS.index("fused"):
+                raise IRError(f"@{graph.name}: {op.name} has {name}, which passes decide when a graph is compiled")
+        for region in op.regions:
+            _check_undecided(region)
 
 
 _MOST_NAMES = 3

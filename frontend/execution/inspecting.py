@@ -26,6 +26,7 @@ from gluonjit.ir.machine import Machine
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.text import print_graph
 from gluonjit.ir.types import IRError
+from gluonjit.ir.verify import verify
 from gluonjit.passes import run_passes
 from gluonjit.passes.explain import Row, explain
 from gluonjit.passes.manager import After, Pipeline
@@ -73,7 +74,7 @@ def without_gradient(block: Any) -> set[str]:
 def compile(graph: Graph, *, target: str | None = None, pipeline: Pipeline | None = None) -> Compiled:
     """The graph, of any level before `planned`, compiled for this machine, or for the target of that name
     (`--target` of the command line). `pipeline`: passes other than the default ones. TypeError for anything else
-    than a Graph, IRError for an unknown target.
+    than a Graph, VerifyError for one that is not valid, IRError for an unknown target.
 
     >>> net = nn.Dense(3, in_units=4)
     >>> net.initialize()
@@ -86,6 +87,7 @@ def compile(graph: Graph, *, target: str | None = None, pipeline: Pipeline | Non
         raise TypeError(
             f"compile takes a Graph, such as net.graph(x) or gluonjit.ir.text.parse_graph(text), got {given}"
         )
+    verify(graph)
     steps = PIPELINE if pipeline is None else pipeline
     return Compiled(graph, host() if target is None else named(target), steps)
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from gluonjit.ir.kernels.kernel_plan import Plan
+
+if TYPE_CHECKING:
+    from gluonjit.ir.graph import Op
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,9 @@ class Loops(Plan, kernel="loops"):
     by_element = True
     may_overwrite = True
 
+    def is_for(self, op: Op) -> bool:
+        return op.name == "fused"
+
     def remarks(self) -> Iterator[str]:
         if self.streaming:
             yield "written past the caches"
@@ -38,6 +44,9 @@ class Copy(Plan, kernel="copy"):
     strides = "any"
     by_element = True
 
+    def is_for(self, op: Op) -> bool:
+        return op.name == "fused"
+
 
 @dataclass(frozen=True)
 class View(Plan, kernel="view"):
@@ -46,3 +55,6 @@ class View(Plan, kernel="view"):
     into: Annotated[bool, "a transpose that the kernel of its operand writes, rather than one that is read"] = False
 
     computes = False
+
+    def is_for(self, op: Op) -> bool:
+        return op.name in (("transpose",) if self.into else ("reshape", "slice", "transpose", "concat"))

@@ -49,7 +49,8 @@ P = TypeVar("P", bound="Plan")
 
 class Plan:
     """How a kernel computes an op. Subclasses are frozen dataclasses whose fields `select` decides; a field's type is
-    `Annotated[type, "what it is"]`, of ints, bools, strings of a `Literal`, tuples of them, and None."""
+    `Annotated[type, "what it is"]`, of ints, bools, strings of a `Literal`, tuples of them, and None. Behind that, a
+    range says which ints are possible."""
 
     kernel: ClassVar[str]
     """Its name."""
@@ -85,6 +86,11 @@ class Plan:
     def tile(self) -> tuple[int, ...]:
         """The numbers that people know it by: sizes of register tiles, then how much a task is."""
         return tuple(getattr(self, f.name) for f in fields(self) if f.default is MISSING)  # type: ignore[arg-type]
+
+    def is_for(self, op: Op) -> bool:
+        """Whether the op is of the kind that it computes. The verifier asks; whether shapes fit a tile is up to
+        `select`."""
+        return True
 
     def packed_operand(self) -> int | None:
         """Which operand holds packed weights, if one does. Only kernels of the same graph write it."""
@@ -127,8 +133,8 @@ class Plan:
         found = {}
         for f in fields(cls):  # type: ignore[arg-type]
             hint = hints[f.name]
-            type, meaning = get_args(hint)[:2] if get_origin(hint) is Annotated else (hint, "")
-            found[f.name] = Part(type, meaning, f.default)
+            type, meaning, *bounds = get_args(hint) if get_origin(hint) is Annotated else (hint, "")
+            found[f.name] = Part(type, meaning, f.default, *bounds)
         return found
 
     @classmethod
@@ -141,13 +147,16 @@ class Plan:
 
     @classmethod
     def with_values(cls, values: Mapping[str, Any]) -> Plan:
-        """The plan with these values of fields; IRError if one is unknown, missing, or of another type."""
+        """The plan with these values of fields; IRError if one is unknown, missing, of another type, or
+        out of bounds."""
         parts = cls.parts()
         for name, value in values.items():
             if name not in parts:
                 raise IRError(f"kernel {cls.kernel!r} has no field {name!r}{did_you_mean(name, parts)}")
             if not _is_a(value, parts[name].type):
                 raise IRError(f"kernel {cls.kernel!r}: {name} = {value!r} is no {_name(parts[name].type)}")
+            if (known := parts[name].bounds) is not None and value not in known:
+                raise IRError(f"kernel {cls.kernel!r}: {name} = {value} is not from {known[0]} to {known[-1]}")
         for name, part in parts.items():
             if part.default is MISSING and name not in values:
                 raise IRError(f"kernel {cls.kernel!r} needs the field {name!r}")
@@ -157,8 +166,8 @@ class Plan:
 class Part:
     """A field of a plan."""
 
-    def __init__(self, type: Any, meaning: str, default: Any) -> None:
-        self.type, self.meaning, self.default = type, meaning, default
+    def __init__(self, type: Any, meaning: str, default: Any, bounds: range | None = None) -> None:
+        self.type, self.meaning, self.default, self.bounds = type, meaning, default, bounds
 
 
 def find_kernel(name: str) -> type[Plan]:

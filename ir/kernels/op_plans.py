@@ -24,6 +24,9 @@ class Sequential(Plan, kernel="sequential"):
     shares = "lines, and what lies beside the axis"
     why = "one element after the other"
 
+    def is_for(self, op: Op) -> bool:
+        return op.definition.has_own_kernel and all(0 <= k < len(op.results) for k in self.read or ())
+
     def computing(self, op: Op) -> float:
         if op.name != "sort":
             return 2.0 * op.operands[-1].type.size
@@ -37,6 +40,9 @@ class Host(Plan, kernel="host"):
 
     shares = "nothing: the first thread calls"
 
+    def is_for(self, op: Op) -> bool:
+        return op.definition.level == "host"
+
 
 @dataclass(frozen=True)
 class Loop(Plan, kernel="loop"):
@@ -46,9 +52,15 @@ class Loop(Plan, kernel="loop"):
 
     shares = "each kernel of the body, or the rows of an open batch"
 
+    def is_for(self, op: Op) -> bool:
+        return op.name == "loop"
+
 
 @dataclass(frozen=True)
 class Branch(Plan, kernel="branch"):
     """Branches of the graph, whose regions are functions."""
 
     shares = "each kernel of the regions"
+
+    def is_for(self, op: Op) -> bool:
+        return op.name == "branch"

@@ -12,12 +12,25 @@ from gluonjit.ir.kernels.kernel_plan import Plan
 if TYPE_CHECKING:
     from gluonjit.ir.graph import Op, Value
 
+UNROLLED = range(1, 1025)
+"""Rows and columns of register tiles: code is written for each."""
+COUNTED = range(1, 2**31)
+"""What code counts."""
+
+
+def has_product(op: Op, name: str) -> bool:
+    """Whether it is a group with such a product, `dot_general` or `conv`."""
+    return op.name == "fused" and any(inner.name == name for inner in op.regions[0].ops)
+
 
 class Product(Plan):
     """Reads pixels (or rows) of the first operand by weights, the second one."""
 
     strides = "all but weights, if the last axis has no gaps"
     is_product = True
+
+    def is_for(self, op: Op) -> bool:
+        return has_product(op, "conv")
 
     def takes_strides(self, op: Op, k: int, strides: Sequence[int]) -> bool:
         """The last axis must be contiguous, and weights without gaps."""
@@ -33,15 +46,20 @@ class Product(Plan):
 class Matmul(Product, kernel="matmul"):
     """Matrix products, 1×1 convolutions without stride or padding, windows that cover the input."""
 
-    rows: Annotated[int, "of a register tile"]
-    columns: Annotated[int, "of a register tile, and of a panel of packed weights"]
-    block: Annotated[int, "register tiles, one below the other, that are computed before the next panel is read"]
+    rows: Annotated[int, "of a register tile", UNROLLED]
+    columns: Annotated[int, "of a register tile, and of a panel of packed weights", UNROLLED]
+    block: Annotated[
+        int, "register tiles, one below the other, that are computed before the next panel is read", COUNTED
+    ]
     packed: Annotated[bool, "the second operand is cut into panels of columns"] = False
     halved: Annotated[bool, "two rows share the register of the last columns, which panels hold twice"] = False
     reversed: Annotated[bool, "panels are read from the last to the first, if one tile has all rows"] = False
 
     shares = "register tiles: by blocks of rows, then panels"
     reads_lines = True
+
+    def is_for(self, op: Op) -> bool:
+        return has_product(op, "dot_general")
 
     def packed_operand(self) -> int | None:
         return 1 if self.packed else None
@@ -61,9 +79,9 @@ class Matmul(Product, kernel="matmul"):
 class Conv(Product, kernel="conv"):
     """Direct convolution of any size, stride, dilation, padding and number of groups."""
 
-    pixels: Annotated[int, "of a register tile, side by side"]
-    columns: Annotated[int, "channels of a register tile, and of a panel of packed weights"]
-    block: Annotated[int, "rows of pixels per task; with one spatial axis, register tiles"]
+    pixels: Annotated[int, "of a register tile, side by side", UNROLLED]
+    columns: Annotated[int, "channels of a register tile, and of a panel of packed weights", UNROLLED]
+    block: Annotated[int, "rows of pixels per task; with one spatial axis, register tiles", COUNTED]
 
     shares = "blocks of rows by panels of channels"
     reads_lines = True
@@ -81,11 +99,13 @@ class Winograd(Product, kernel="winograd"):
     at a time, so that memory for an open number of tiles is not open.
     """
 
-    height: Annotated[int, "rows of pixels of the result that one tile is"]
-    width: Annotated[int, "pixels of such a row"]
-    rows: Annotated[int, "of a register tile of the products: tiles"]
-    columns: Annotated[int, "of a register tile of the products: channels"]
-    block: Annotated[int, "register tiles that a thread takes through all steps, or 0 or less (`Winograd`)"]
+    height: Annotated[int, "rows of pixels of the result that one tile is", UNROLLED]
+    width: Annotated[int, "pixels of such a row", UNROLLED]
+    rows: Annotated[int, "of a register tile of the products: tiles", UNROLLED]
+    columns: Annotated[int, "of a register tile of the products: channels", UNROLLED]
+    block: Annotated[
+        int, "register tiles that a thread takes through all steps, or 0 or less (`Winograd`)", range(-(2**31), 2**31)
+    ]
 
     shares = "blocks of tiles, or each of the three steps"
     reads_lines = True
@@ -104,10 +124,12 @@ class Winograd(Product, kernel="winograd"):
 class Depthwise(Product, kernel="depthwise"):
     """Convolution whose groups are narrower than a vector."""
 
-    rows: Annotated[int, "of a tile whose taps are unrolled; 0: one row of pixels, and loops over the taps"]
-    pixels: Annotated[int, "of a tile, side by side"]
-    block: Annotated[int, "row tiles per task"]
-    vectors: Annotated[int, "of channels per task"]
+    rows: Annotated[
+        int, "of a tile whose taps are unrolled; 0: one row of pixels, and loops over the taps", range(1025)
+    ]
+    pixels: Annotated[int, "of a tile, side by side", UNROLLED]
+    block: Annotated[int, "row tiles per task", COUNTED]
+    vectors: Annotated[int, "of channels per task", COUNTED]
 
     shares = "blocks of rows by some vectors of channels"
     why = "no sums over many channels, so lanes are channels"
@@ -117,11 +139,11 @@ class Depthwise(Product, kernel="depthwise"):
 class ExpandDepthwise(Product, kernel="expand_depthwise"):
     """A matrix product and the depthwise convolution that is its only reader."""
 
-    rows: Annotated[int, "pixels of a register tile of the product"]
-    columns: Annotated[int, "channels of it; a task computes so many, too"]
-    band: Annotated[int, "rows of the convolution's result per task"]
-    height: Annotated[int, "rows of a register tile of the convolution"]
-    pixels: Annotated[int, "of a register tile of the convolution, side by side"]
+    rows: Annotated[int, "pixels of a register tile of the product", UNROLLED]
+    columns: Annotated[int, "channels of it; a task computes so many, too", UNROLLED]
+    band: Annotated[int, "rows of the convolution's result per task", COUNTED]
+    height: Annotated[int, "rows of a register tile of the convolution", UNROLLED]
+    pixels: Annotated[int, "of a register tile of the convolution, side by side", UNROLLED]
     packed: Annotated[bool, "the product's weights are cut into panels of columns"] = False
     halved: Annotated[bool, "two rows of the product share the register of the last columns"] = False
 
@@ -140,22 +162,28 @@ class ExpandDepthwise(Product, kernel="expand_depthwise"):
 class Planar(Plan, kernel="planar"):
     """Convolution of one channel by fewer filters than half of a vector's lanes."""
 
-    rows: Annotated[int, "of a tile"]
-    piece: Annotated[int, "lanes of what is left of a row beside whole vectors, or 0"]
-    block: Annotated[int, "tiles per task"]
+    rows: Annotated[int, "of a tile", UNROLLED]
+    piece: Annotated[int, "lanes of what is left of a row beside whole vectors, or 0", range(1025)]
+    block: Annotated[int, "tiles per task", COUNTED]
 
     shares = "blocks of rows"
     why = "filters fill less than half of a vector, so lanes are pixels"
     is_product = True
+
+    def is_for(self, op: Op) -> bool:
+        return has_product(op, "conv")
 
 
 @dataclass(frozen=True)
 class WeightGradient(Plan, kernel="weight_gradient"):
     """Gradients of convolution weights: sums over the pixels of a batch."""
 
-    rows: Annotated[int, "of a register tile: channels of the input"]
-    columns: Annotated[int, "of a register tile: channels of the cotangent"]
-    block: Annotated[int, "rows of pixels that all tiles take their sums over before the next ones"]
+    rows: Annotated[int, "of a register tile: channels of the input", UNROLLED]
+    columns: Annotated[int, "of a register tile: channels of the cotangent", UNROLLED]
+    block: Annotated[int, "rows of pixels that all tiles take their sums over before the next ones", COUNTED]
 
     shares = "register tiles"
     is_product = True
+
+    def is_for(self, op: Op) -> bool:
+        return has_product(op, "conv")

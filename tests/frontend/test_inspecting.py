@@ -58,6 +58,15 @@ def test_a_graph_of_ones_own():
     np.testing.assert_allclose(z, np.exp(-np.arange(3)), rtol=1e-6)
 
 
+def test_a_graph_does_not_decide_how_it_is_computed():
+    """As it may be a stranger's text: this sort would write to memory that it has not asked for."""
+    sort = "graph @g(%x: f32[4,1000]) level {} {{ %s, %k = sort(%x) {{axis = 1, .kernel = sequential}} return %s }}"
+    with pytest.raises(IRError, match="sort has .kernel, which passes decide"):
+        mx.compile(parse_graph(sort.format("fused")))(np.zeros((4, 1000), np.float32))
+    with pytest.raises(IRError, match=".kernel belongs to graphs of level 'fused'"):
+        mx.compile(parse_graph(sort.format("legal")))
+
+
 def test_what_is_no_graph(net):
     with pytest.raises(TypeError, match=r"such as net\.graph\(x\) .* got HybridSequential"):
         mx.compile(net)

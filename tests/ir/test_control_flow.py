@@ -129,10 +129,11 @@ def test_passes_run_inside():
     assert run_passes(optimised, "simplify, cse, dce") is optimised
 
 
-def test_a_body_of_a_lower_level_is_invalid():
-    lower = ACCUMULATE.replace("{\n    %0", "level traced {\n    %0")
-    with pytest.raises(VerifyError, match="a region of level 'traced' in a graph of level 'expanded'"):
-        verify(parse_graph(lower))
+@pytest.mark.parametrize("level", ["traced", "fused", "planned"])
+def test_a_body_of_another_level_is_invalid(level):
+    other = ACCUMULATE.replace("{\n    %0", f"level {level} {{\n    %0")
+    with pytest.raises(VerifyError, match=f"a region of level '{level}' in a graph of level 'expanded'"):
+        verify(parse_graph(other))
 
 
 def test_random_numbers_in_a_body():

@@ -82,15 +82,18 @@ def read_text(path: str) -> str:
 
 
 def load_graph(path: str, places: bool = False) -> Graph:
-    """The graph in a text file. Its constants may be in an `.npz` file next to it. `places`: see `parse_graph`."""
+    """The graph in a text file, verified. Its constants may be in an `.npz` file next to it. `places`: see
+    `parse_graph`."""
     import gluonjit.operators  # noqa: F401  (a graph of level `traced` names MXNet's operators)
     from gluonjit.ir.text import load, parse_graph
+    from gluonjit.ir.verify import verify
 
     if not path:
         raise IRError("there is no file ''")
     try:
-        if path == "-":
-            return parse_graph(read_text(path), source="<stdin>", places=places)
-        return load(path, places=places)
+        is_piped = path == "-"
+        graph = parse_graph(read_text(path), source="<stdin>", places=places) if is_piped else load(path, places=places)
     except UnicodeDecodeError as e:
         raise IRError(f"{path}: byte {e.start}: not UTF-8 ({e.reason}); expected a graph's text") from e
+    verify(graph)
+    return graph
