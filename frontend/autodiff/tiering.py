@@ -14,7 +14,6 @@ be compiled, whether that pays or not: for tests, and to see what it costs.
 from __future__ import annotations
 
 import math
-import os
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
@@ -32,6 +31,7 @@ from gluonjit.ir.interpreter import Interpreter
 from gluonjit.ir.sizes import untold
 from gluonjit.ir.types import IRError, TensorType, type_of
 from gluonjit.language import late, rng
+from gluonjit.language.modes import plain_calls
 from gluonjit.operators.registry import Operator, operator_graph
 from gluonjit.passes import run_passes
 from gluonjit.runtime.executable import Executable
@@ -41,7 +41,7 @@ from gluonjit.runtime.watching import Watch
 BUDGET = 30e6
 """Nanoseconds. A kernel is compiled in some 100 ms, and found in the object cache in 5."""
 _UNPROVEN = 8
-"""So many codes of an operator may be waiting for calls; each further one doubles what the next has to save."""
+"""Codes of an operator that may be waiting for calls; each further one doubles what the next has to save."""
 _CALL = 15e3
 """Nanoseconds of a native call from Python."""
 _PASS = 1e3
@@ -68,11 +68,6 @@ _SORT_SAVED, _ORDER_SAVED = 2.0, 6.0
 """What native code saves for an element that is sorted, by its value alone or with its place."""
 _PACK = 0.5
 """For an element of a matrix that native code packs before it is multiplied; otherwise products take the same time."""
-
-
-def setting() -> str:
-    """`GLUONJIT_PLAIN`: 'numpy', 'native', or '' for the faster one."""
-    return os.environ.get("GLUONJIT_PLAIN", "")
 
 
 def saving(graph: Graph, packs: bool) -> float:
@@ -262,7 +257,7 @@ class Tier:
                 self._codes.account.unproven -= 1
 
     def _judged(self) -> float:
-        mode = setting()
+        mode = plain_calls()
         if mode == "numpy":
             return 0.0
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 from gluonjit.language.interrupts import Whole
@@ -18,6 +19,11 @@ class _Modes(threading.local):
 
 modes = _Modes()
 """This thread's modes; reading `modes.training` does not tell a running trace, unlike `is_training()`."""
+
+
+def plain_calls() -> str:
+    """`GLUONJIT_PLAIN`, which says what runs plain calls: 'numpy', 'native', or '' for the faster one."""
+    return os.environ.get("GLUONJIT_PLAIN", "")
 
 
 def is_training() -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,7 +18,7 @@ from gluonjit.context import Context, placed
 from gluonjit.ir.dims import Undecided
 from gluonjit.ir.types import IRError, type_of
 from gluonjit.language import late, rng
-from gluonjit.language.modes import modes
+from gluonjit.language.modes import modes, plain_calls
 from gluonjit.language.running import running
 from gluonjit.language.source import layer_loc, quote, user_loc
 from gluonjit.ndarray import sparse_operators
@@ -69,7 +68,7 @@ class _Call:
         return EXACT if needs_exact(*arrays, *self.attrs.values()) else EAGER
 
 
-SMALL = 0 if os.environ.get("GLUONJIT_PLAIN") == "native" else 1 << 10
+SMALL = 0 if plain_calls() == "native" else 1 << 10
 """Operands that all have fewer elements are NumPy's. See `autodiff/tiering.py`."""
 
 _calls: dict[Operator, dict[Any, _Call]] = {}

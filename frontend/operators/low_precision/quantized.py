@@ -6,7 +6,7 @@ See `quantization` for the values that integers represent. Inputs and results co
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from gluonjit.ir.graph import Emitter
@@ -53,7 +53,11 @@ def _layer_shapes(like: Operator) -> Any:
     return complete
 
 
-def _sorted_inputs(given: tuple[Any, ...], no_bias: bool) -> tuple[list[Any], list[tuple[Any, Any]]]:
+Ends = list[tuple[Any, Any]]
+"""The minimum and maximum of each input."""
+
+
+def _sorted_inputs(given: tuple[Any, ...], no_bias: bool) -> tuple[list[Any], Ends]:
     """Data, weight and perhaps bias; and the minimum and maximum of each. Inputs that were left out are None."""
     count = 2 if no_bias else 3
     inputs = [x for x in given if x is not None]
@@ -65,7 +69,41 @@ def _sorted_inputs(given: tuple[Any, ...], no_bias: bool) -> tuple[list[Any], li
     return parts, list(zip(ends[::2], ends[1::2]))
 
 
-def _product_range(b: Emitter, ends: list[tuple[Any, Any]], dtype: DType) -> tuple[Any, Any]:
+def _sum_of_products(name: str, like: Operator) -> Callable[[Callable[..., Any]], Operator]:
+    """Declares a layer on 8-bit integers, with the attributes of `like`. The function is called with
+    `_sorted_inputs`."""
+
+    def declare(compute: Callable[..., Any]) -> Operator:
+        def expand(
+            b: Emitter,
+            data: Any,
+            weight: Any,
+            bias: Any = None,
+            min_data: Any = None,
+            max_data: Any = None,
+            min_weight: Any = None,
+            max_weight: Any = None,
+            min_bias: Any = None,
+            max_bias: Any = None,
+            **attrs: Any,
+        ) -> Any:
+            given = (data, weight, bias, min_data, max_data, min_weight, max_weight, min_bias, max_bias)
+            return compute(b, *_sorted_inputs(given, attrs["no_bias"]), **attrs)
+
+        expand.__doc__, expand.__name__ = compute.__doc__, compute.__name__
+        return operator(
+            name,
+            inputs=_layer_inputs,
+            attrs=like.attrs,
+            outputs=_results,
+            complete=_layer_shapes(like),
+            gradient=gradients.zero,
+        )(expand)
+
+    return declare
+
+
+def _product_range(b: Emitter, ends: Ends, dtype: DType) -> tuple[Any, Any]:
     """Minimum and maximum of int32 sums of products. A factor's integer step is range / 127 (uint8: / 255)."""
     data, weight = (range_of(b, *pair) for pair in ends[:2])
     data = data / scalar(b, 255 if dtype is U8 else 127, F32)
@@ -73,27 +111,8 @@ def _product_range(b: Emitter, ends: list[tuple[Any, Any]], dtype: DType) -> tup
     return -most, most
 
 
-@operator(
-    "_contrib_quantized_conv",
-    inputs=_layer_inputs,
-    attrs=convolution.attrs,
-    outputs=_results,
-    complete=_layer_shapes(convolution),
-    gradient=gradients.zero,
-)
-def quantized_convolution(
-    b: Emitter,
-    data: Any,
-    weight: Any,
-    bias: Any = None,
-    min_data: Any = None,
-    max_data: Any = None,
-    min_weight: Any = None,
-    max_weight: Any = None,
-    min_bias: Any = None,
-    max_bias: Any = None,
-    **attrs: Any,
-) -> Any:
+@_sum_of_products("_contrib_quantized_conv", convolution)
+def quantized_convolution(b: Emitter, parts: list[Any], ends: Ends, **attrs: Any) -> Any:
     """`Convolution` of 8-bit data with int8 weights, as int32; an int8 bias is added without scaling
 
     Shapes: those of `Convolution`, and each range (1,) -> (batch, num_filter, *extents), (1,), (1,)
@@ -105,33 +124,12 @@ def quantized_convolution(
     >>> mx.nd.contrib.quantized_conv(data, weight, None, -one, one, -one, one, **options)[0].asnumpy()
     array([[[[3, 6]]]], dtype=int32)
     """
-    given = (data, weight, bias, min_data, max_data, min_weight, max_weight, min_bias, max_bias)
-    parts, ends = _sorted_inputs(given, attrs["no_bias"])
     # As in MXNet, the result's range treats the data as int8, and the bias as if it had the scale of the products.
     return (convolve(b, *(b.cast(x, dtype=I32) for x in parts), **attrs), *_product_range(b, ends, I8))
 
 
-@operator(
-    "_contrib_quantized_fully_connected",
-    inputs=_layer_inputs,
-    attrs=fully_connected.attrs,
-    outputs=_results,
-    complete=_layer_shapes(fully_connected),
-    gradient=gradients.zero,
-)
-def quantized_fully_connected(
-    b: Emitter,
-    data: Any,
-    weight: Any,
-    bias: Any = None,
-    min_data: Any = None,
-    max_data: Any = None,
-    min_weight: Any = None,
-    max_weight: Any = None,
-    min_bias: Any = None,
-    max_bias: Any = None,
-    **attrs: Any,
-) -> Any:
+@_sum_of_products("_contrib_quantized_fully_connected", fully_connected)
+def quantized_fully_connected(b: Emitter, parts: list[Any], ends: Ends, **attrs: Any) -> Any:
     """`FullyConnected` of 8-bit data with int8 weights, as int32; an int8 bias is scaled to match
 
     Shapes: those of `FullyConnected`, and each range (1,) -> (batch, num_hidden), (1,), (1,)
@@ -141,8 +139,6 @@ def quantized_fully_connected(
     >>> mx.nd.contrib.quantized_fully_connected(data, weight, None, -one, one, -one, one, **options)[0].asnumpy()
     array([[11]], dtype=int32)
     """
-    given = (data, weight, bias, min_data, max_data, min_weight, max_weight, min_bias, max_bias)
-    parts, ends = _sorted_inputs(given, attrs["no_bias"])
     own = require_type(parts[0], "the data", I8, U8)
     wide = [b.cast(x, dtype=I32) for x in parts]
     if len(parts) > 2:

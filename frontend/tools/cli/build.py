@@ -9,7 +9,7 @@ from typing import Any
 
 from gluonjit.base import MXNetError
 from gluonjit.common.quantities import bytes_text, seconds_text
-from gluonjit.tools.cli.models import add_model, calling, load_model
+from gluonjit.tools.cli.models import add_model, add_no_winograd, calling, load_model
 
 
 def add_commands(commands: Any) -> None:
@@ -50,7 +50,7 @@ def add_commands(commands: Any) -> None:
         help="make MXNet's C interface for prediction (c_predict_api.h, MXPredCreate …) on top: libmxnet.so, and its "
         "source; for a graph and parameters in files",
     )
-    p.add_argument("--no-winograd", action="store_true", help="as with hybridize(winograd=False)")
+    add_no_winograd(p)
     p.set_defaults(run=_run)
 
 

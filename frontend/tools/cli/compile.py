@@ -9,7 +9,7 @@ from typing import Any
 from gluonjit.base import MXNetError
 from gluonjit.common.quantities import bytes_text, seconds_text
 from gluonjit.gluon import HybridBlock
-from gluonjit.tools.cli.models import add_model, calling, load_model
+from gluonjit.tools.cli.models import add_model, add_no_winograd, calling, load_model
 
 
 def add_commands(commands: Any) -> None:
@@ -36,7 +36,7 @@ def add_commands(commands: Any) -> None:
         help="keep the code alone; packed, parameters take about as "
         "much room on disk as in their file, and are kept for this machine only",
     )
-    p.add_argument("--no-winograd", action="store_true", help="as with hybridize(winograd=False)")
+    add_no_winograd(p)
     p.set_defaults(run=_run)
 
 

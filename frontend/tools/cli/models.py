@@ -44,6 +44,10 @@ def add_model(parser: argparse.ArgumentParser, more: str = "", of: str = "", run
     parser.add_argument("--zeros", action="store_true", help="without a parameters' file, compute with zeros")
 
 
+def add_no_winograd(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--no-winograd", action="store_true", help="as with hybridize(winograd=False)")
+
+
 def add_train(parser: argparse.ArgumentParser) -> None:
     """What is called is a step of training, see `training_step`."""
     parser.add_argument("--train", action="store_true", help="steps of training: the call, recorded, and its gradient")
