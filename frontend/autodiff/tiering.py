@@ -234,14 +234,20 @@ class Tier:
         self._gain: float | None = None
         self._code: Code | None = None
 
+    @property
+    def never(self) -> bool:
+        """Whether NumPy is known to be at least as fast."""
+        if self._gain is None:
+            self._gain = self._codes.gain(self._types, self._judged)
+        return self._gain <= 0
+
     def native(self) -> Code | None:
         """The code for one more call; None if NumPy is to compute it."""
         if self._code is not None:
             self._earn(self._code)
             return self._code
-        if self._gain is None:
-            self._gain = self._codes.gain(self._types, self._judged)
-        if self._gain > 0:
+        if not self.never:
+            assert self._gain is not None
             try:
                 self._code = self._codes.code(self._types, self._gain)
             except (IRError, MXNetError):  # the plain call still has NumPy
@@ -297,8 +303,9 @@ class TieredOperator:
         self.name = op.name
         self._op, self._attrs = op, attrs
         self._weights = [k for k, name in enumerate(op.input_names(attrs)) if name in WEIGHTS]
-        self._tiers: Store[tuple[Tier, Tier]] = Store(MAX_TYPES)
-        """By mode and types: what serves calls whose weights change, as in training, and those where they do not."""
+        self._tiers: Store[tuple[Tier, Tier] | tuple[()]] = Store(MAX_TYPES)
+        """By mode and types: what serves calls whose weights change, as in training, and those where they do not; empty
+        if NumPy is at least as fast for both."""
         self._codes: dict[bool, tuple[Codes, Codes]] = {}
         """By mode, of the former and of the latter."""
         self._seen: WeakKeyDictionary[Storage, tuple[Hashable, Hashable]] = WeakKeyDictionary()
@@ -312,7 +319,11 @@ class TieredOperator:
         tiers = self._tiers.find(types)
         if tiers is None:
             tiers = self._made([type_of(x) for x in arrays], training)
+            if all(tier.never for tier in tiers):
+                tiers = ()
             self._tiers.keep(types, tiers)
+        if not tiers:
+            return None
         callee, versions = None, None
         if self._weights and (steady := self._steady(inputs)) is not None:
             first, where, versions = steady
