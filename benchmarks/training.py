@@ -79,9 +79,7 @@ def _options() -> argparse.ArgumentParser:
 def _row(key: str, threads: int, options: argparse.Namespace) -> results.Row:
     step = STEPS[key]
     batch = step.small if options.small else step.batch
-    folder = FOLDER / "-".join(["training", key, str(batch), *(["gradients"] if options.gradients else [])])
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "facts.json").write_text(json.dumps({"step": key, "batch": batch, "updates": not options.gradients}))
+    folder = described(key, batch, not options.gradients)
     title = f"{step.title}, batch {batch}" + (", without the update" if options.gradients else "")
     row: results.Row = {"workload": key, "title": title, "threads": threads, "goal": GOAL, "batch": batch}
     row |= {"flop": step.gflop * 1e9 * batch / step.batch, "limits": {}, "peers": {}, "skipped": {}}
@@ -120,6 +118,14 @@ def _row(key: str, threads: int, options: argparse.Namespace) -> results.Row:
                 row["skipped"][name] = f"{e}{advice}"
                 print(f"    {name:14} skipped: {row['skipped'][name]}", file=sys.stderr)
     return row
+
+
+def described(key: str, batch: int, updates: bool = True) -> Path:
+    """A folder with what the engines need to know of a step."""
+    folder = FOLDER / "-".join(["training", key, str(batch), *([] if updates else ["gradients"])])
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "facts.json").write_text(json.dumps({"step": key, "batch": batch, "updates": updates}))
+    return folder
 
 
 def losses(engine: Engine) -> np.ndarray:

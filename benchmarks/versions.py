@@ -17,11 +17,12 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks import results, startup
+from benchmarks import results, startup, training
 from benchmarks.engine import ROOT, Engine, Turn, cores, start_ours
 from benchmarks.measure import Comparison, measure_pairs, summarize
 from benchmarks.model import model
 from benchmarks.peers import OURS
+from benchmarks.steps import STEPS
 from benchmarks.workloads import WORKLOADS
 
 MODELS = ROOT / "build" / "benchmarks"
@@ -32,12 +33,13 @@ SMALL = ("W1", "W2", "W5")
 def main(arguments: list[str] | None = None) -> int:
     p = argparse.ArgumentParser(
         prog="python -m benchmarks.versions",
-        description="Times this gluonjit beside another one: models, imperative calls, import, first call.",
+        description="Times this gluonjit beside another one: models, training, imperative calls, import, first call.",
         epilog="example: git worktree add ../before HEAD~20 && make -C ../before .venv/stamp && "
         "python -m benchmarks.versions ../before/.venv/bin/python --workloads W1 W4",
     )
     p.add_argument("python", help="the interpreter that has the other one")
     p.add_argument("--workloads", nargs="*", choices=list(WORKLOADS), default=list(WORKLOADS), metavar="W")
+    p.add_argument("--steps", nargs="*", choices=list(STEPS), default=list(STEPS), metavar="T", help="of training")
     p.add_argument("--threads", nargs="+", type=int, default=[1, 2], metavar="N", help="default: 1 2")
     p.add_argument("--seconds", type=float, default=3, help="for each side of a comparison (default: %(default)s)")
     p.add_argument("--processes", type=int, default=3, metavar="N", help="pairs of them, for each (default: 3)")
@@ -49,9 +51,13 @@ def main(arguments: list[str] | None = None) -> int:
     for key in options.workloads:
         folder = model(key, MODELS).folder
         for threads in options.threads:
-            ratios.append(_beside("load", key, folder, threads, options))
+            ratios.append(_beside(f"{OURS}:load", key, folder, threads, options))
         if key in SMALL:
-            _beside("load_imperative", key, folder, 1, options)
+            _beside(f"{OURS}:load_imperative", key, folder, 1, options)
+    for key in options.steps:
+        folder = training.described(key, STEPS[key].batch)
+        for threads in options.threads:
+            ratios.append(_beside("training_gluon:ours", key, folder, threads, options))
     if ratios:
         print(f"geometric mean of the hybridized ones: {statistics.geometric_mean(ratios):.3f}")
     _imports(options)
@@ -61,16 +67,21 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _beside(function: str, key: str, folder: Path, threads: int, options: argparse.Namespace) -> float:
-    cpus, name = cores(threads), f"peers.{OURS}:{function}"
+    """`function`: of `benchmarks.peers`."""
+    cpus, name = cores(threads), f"peers.{function}"
     pairs: list[tuple[Turn, Turn]] = []
     for _ in range(options.processes):
-        ours = start_ours(folder, cpus) if function == "load" else Engine(name, folder, cpus)
+        ours = start_ours(folder, cpus) if function == f"{OURS}:load" else Engine(name, folder, cpus)
         with ours, Engine(name, folder, cpus, options.python) as other:
             pairs += measure_pairs(ours, other, options.seconds / options.processes, options.turn)
-            difference = results.difference(other.outputs(), ours.outputs())
+            if key in STEPS:
+                difference = training.difference(training.losses(other), training.losses(ours))
+            else:
+                difference = results.difference(other.outputs(), ours.outputs())
     found = summarize(pairs)
-    print(_line(f"{key} {WORKLOADS[key].title}, {threads} thr", found), end="")
-    print(f"  outputs differ by {difference:.1e}{'  imperative' if function != 'load' else ''}", flush=True)
+    title = STEPS[key].title if key in STEPS else WORKLOADS[key].title
+    print(_line(f"{key} {title}, {threads} thr", found), end="")
+    print(f"  outputs differ by {difference:.1e}{'  imperative' if 'imperative' in function else ''}", flush=True)
     return found.ratio
 
 
