@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import zip_longest
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 import numpy as np
@@ -23,6 +23,11 @@ from gluonjit.ir.dims import Dim, Extent, Undecided, names_of
 from gluonjit.ir.formulas import Formula
 from gluonjit.ir.interpreter import Interpreter, checked
 from gluonjit.ir.types import BOOL, DType, IRError, TensorType, dtype, type_of
+
+if TYPE_CHECKING:
+    from gluonjit.ir.primitives.methods import Methods
+else:
+    Methods = object
 
 LEVELS = ("traced", "expanded", "legal", "fused", "planned")
 """What a graph may hold, in pipeline order; the verifier enforces it (`ir/verify.py`)."""
@@ -207,12 +212,13 @@ class Graph:
         return as_html(self)
 
 
-class Emitter:
+class Emitter(Methods):
     """What an expansion is written over: `b.add(x, y)`, `b.reduce(x, op='sum', axes=(1,))`.
 
     `Builder` records ops, `eager.Eager` (runtime) computes them on ndarrays at once. Both offer
 
-    * one method per primitive: operands positional, attributes by keyword; returns the value, or a tuple of them;
+    * one method per primitive (`ir/primitives/methods.pyi`): operands positional, attributes by keyword; returns the
+      value, or a tuple of them. Those named as keywords of Python take `getattr(b, "and")`;
     * `constant(value, dtype)`;
     * `random_bits(shape=, dtype=)`, whose key and stream the emitter supplies in program order;
     * `elementwise(compute, shape)`, which is `compute(b, shape)`;
@@ -228,6 +234,13 @@ class Emitter:
     def constant(self, value: Any, dtype: Any = None) -> Any:
         raise NotImplementedError
 
+    def random_bits(self, shape: Sequence[int], dtype: Any = "i32") -> Any:
+        raise NotImplementedError
+
+    def operands(self, values: Sequence[Any]) -> Sequence[Any]:
+        """Values from outside, with operators for formulas."""
+        return values
+
     def elementwise(self, compute: Callable[[Any, tuple[int, ...]], Any], shape: tuple[int, ...]) -> Any:
         """`compute(b, shape)`, each of whose elements depends only on numbers and on the random bits of its own place.
 
@@ -235,17 +248,19 @@ class Emitter:
         """
         return compute(self, shape)
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        if name.startswith("_"):
-            raise AttributeError(name)
+    if not TYPE_CHECKING:  # which would let any name pass
 
-        def call(*operands: Any, **attrs: Any) -> Any:
-            results = self.emit(name, operands, attrs)
-            return results[0] if len(results) == 1 else results
+        def __getattr__(self, name: str) -> Callable[..., Any]:
+            if name.startswith("_"):
+                raise AttributeError(name)
 
-        # Kept on the instance: the next use of the primitive costs a plain attribute read.
-        self.__dict__[name] = call
-        return call
+            def call(*operands: Any, **attrs: Any) -> Any:
+                results = self.emit(name, operands, attrs)
+                return results[0] if len(results) == 1 else results
+
+            # Kept on the instance: the next use of the primitive costs a plain attribute read.
+            self.__dict__[name] = call
+            return call
 
 
 def open_names(op: Op) -> frozenset[str]:
@@ -365,7 +380,7 @@ class Builder(Emitter):
             array.setflags(write=False)
         return self.emit("constant", (), {"value": array})[0]
 
-    def random_bits(self, shape: Sequence[int], dtype: Any = "i32") -> Value:  # type: ignore[override]
+    def random_bits(self, shape: Sequence[int], dtype: Any = "i32") -> Value:
         attrs = {"shape": tuple(shape), "dtype": dtype, "stream": self.stream}
         self.stream += 1
         return self.emit("random_bits", (self.random_key(),), attrs)[0]

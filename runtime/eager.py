@@ -52,10 +52,6 @@ class Eager(Emitter):
         self.__dict__[name] = call
         return call
 
-    def operands(self, arrays: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-        """Arrays from outside, with operators for formulas."""
-        return arrays
-
     def emit(self, name: str, operands: Sequence[Any], attrs: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
         out = getattr(self, name)(*operands, **(attrs or {}))
         return out if isinstance(out, tuple) else (out,)
@@ -63,7 +59,7 @@ class Eager(Emitter):
     def constant(self, value: Any, dtype_: Any = None) -> np.ndarray:
         return np.asarray(value, dtype(dtype_).numpy if dtype_ is not None else None)
 
-    def random_bits(self, shape: Sequence[int], dtype: Any = "i32") -> np.ndarray:  # type: ignore[override]
+    def random_bits(self, shape: Sequence[int], dtype: Any = "i32") -> np.ndarray:
         # One key per draw: the counter takes the place of the stream number that a compiled graph adds.
         return drawing.words(self._next_key(), 0, math.prod(shape), dtype).reshape(shape)
 
@@ -100,7 +96,7 @@ class _Piece(Eager):
         super().__init__(whole.training, next_key)
         self._start = start
 
-    def random_bits(self, shape: Sequence[int], dtype: Any = "i32") -> np.ndarray:  # type: ignore[override]
+    def random_bits(self, shape: Sequence[int], dtype: Any = "i32") -> np.ndarray:
         return drawing.words(self._next_key(), self._start, shape[0], dtype)
 
     def elementwise(self, compute: Callable[[Any, tuple[int, ...]], Any], shape: tuple[int, ...]) -> Any:
@@ -120,8 +116,8 @@ class Exact(Eager):
         self.__dict__[name] = call
         return call
 
-    def operands(self, arrays: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-        return [_exact(x) for x in arrays]
+    def operands(self, values: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        return [_exact(x) for x in values]
 
     def constant(self, value: Any, dtype_: Any = None) -> np.ndarray:
         return _exact(super().constant(value, dtype_))

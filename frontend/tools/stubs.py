@@ -1,4 +1,5 @@
-"""Writes the type stubs: what `mx.nd`, `mx.sym`, `mx.np` and `mx` itself contain, most of which is made on first use.
+"""Writes the type stubs: what `mx.nd`, `mx.sym`, `mx.np` and `mx` itself contain, most of which is made on first use;
+and the methods of emitters, one for each primitive.
 
     python -m gluonjit.tools.stubs            # writes the .pyi files beside the sources
     python -m gluonjit.tools.stubs --check    # exit status 1 if one of them is out of date
@@ -14,6 +15,7 @@ import argparse
 import importlib
 import inspect
 import itertools
+import keyword
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -21,7 +23,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from gluonjit.ir.opdef import REQUIRED
+from gluonjit.ir.graph import Emitter
+from gluonjit.ir.opdef import REGISTRY, REQUIRED, Primitive
 from gluonjit.language.array import METHODS, add_methods
 from gluonjit.language.mxnet_names import place_of
 from gluonjit.language.namespace import SUBMODULES, input_names
@@ -74,7 +77,27 @@ def stubs() -> dict[str, str]:
     for path in ("numpy/__init__", "numpy/linalg", "numpy/random", "numpy_extension"):
         name = path.removesuffix("/__init__").replace("/", ".")
         found[f"{path}.pyi"] = _of_numpy(importlib.import_module(f"gluonjit.{name}"))
+    found["ir/primitives/methods.pyi"] = _of_emitters()
     return found
+
+
+def _of_emitters() -> str:
+    """A method for each primitive without regions, but for what `Emitter` has otherwise: operands by position,
+    attributes by keyword."""
+    lines = [HEAD, "from typing import Any\n\nclass Methods:\n"]
+    for name, primitive in sorted(REGISTRY.items()):
+        if not isinstance(primitive, Primitive) or not primitive.infer_types.__module__.startswith("gluonjit."):
+            continue
+        if primitive.region_count or keyword.iskeyword(name) or name in vars(Emitter):
+            continue
+        parameters = inspect.signature(primitive.infer_types).parameters.values()
+        operands = [p for p in parameters if p.name not in primitive.attr_defaults]
+        texts = [f"*{p.name}: Any" if p.kind is p.VAR_POSITIONAL else f"{p.name}: Any" for p in operands]
+        if not any(p.kind is p.VAR_POSITIONAL for p in operands):
+            texts += (["/"] if operands else []) + (["*"] if primitive.attr_defaults else [])
+        texts += [f"{key}: Any{'' if v is REQUIRED else ' = ...'}" for key, v in primitive.attr_defaults.items()]
+        lines.append(f"    def {name}({', '.join(['self', *texts])}) -> Any: ...\n")
+    return "".join(lines)
 
 
 def _of_numpy(module: ModuleType) -> str:
@@ -296,28 +319,28 @@ def _methods(package: ModuleType, array: str, start: str) -> str:
     return HEAD + _TOP + "from gluonjit.language.array import Array\n" + start + "\n" + "".join(lines)
 
 
-def outdated(root: Path) -> Iterator[str]:
-    """The paths of stubs that differ from what would be written."""
+def outdated() -> Iterator[tuple[Path, str]]:
+    """The files that differ from what would be written, and what would be."""
     for path, text in stubs().items():
-        file = root / path
+        folder, _, name = path.rpartition("/")
+        package = importlib.import_module(".".join(["gluonjit", *folder.split("/")]).rstrip("."))
+        file = Path(str(package.__file__)).parent / name
         if not file.exists() or file.read_text(encoding="utf-8") != text:
-            yield path
+            yield file, text
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m gluonjit.tools.stubs", description="Writes the type stubs.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit status 1 if a stub is out of date")
     arguments = parser.parse_args()
-    root = Path(__file__).parents[1]
-    old = list(outdated(root))
+    old = list(outdated())
     if arguments.check:
-        for path in old:
-            print(f"{path} is out of date: run python -m gluonjit.tools.stubs", file=sys.stderr)
+        for file, _ in old:
+            print(f"{file} is out of date: run python -m gluonjit.tools.stubs", file=sys.stderr)
         return 1 if old else 0
-    texts = stubs()
-    for path in old:
-        (root / path).write_text(texts[path], encoding="utf-8")
-        print(root / path)
+    for file, text in old:
+        file.write_text(text, encoding="utf-8")
+        print(file)
     return 0
 
 

@@ -88,6 +88,7 @@ def test_wheel_built_from_the_sdist_holds_every_module(root, roots, modules, tmp
     assert {name for name in names if name.endswith(".py")} == modules
     assert any(name.endswith("/LICENSE") for name in names) and "gluonjit/py.typed" in names
     stubs = {path.relative_to(root / "frontend").as_posix() for path in (root / "frontend").rglob("*.pyi")}
+    stubs |= {path.relative_to(root).as_posix() for path in (root / "ir").rglob("*.pyi")}
     assert stubs and {f"gluonjit/{path}" for path in stubs} <= set(names)
     reporting = {name.removeprefix("gluonjit/tools/reporting/") for name in names}
     assert {"page.css", "graph.js", "third_party/dagre.min.js", "third_party/dagre.LICENSE"} <= reporting
