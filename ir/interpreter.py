@@ -88,11 +88,11 @@ class Interpreter:
         # NumPy warns where IEEE has an answer (1/0, log(-1)); the answer is what is wanted.
         with np.errstate(all="ignore"):
             for op, compute, attrs, operands, results, dead in steps:
-                out = compute(*[values[k] for k in operands], **attrs)
+                out = compute(*map(values.__getitem__, operands), **attrs)
                 if out.__class__ is not tuple:
                     out = (out,)
                 for (k, dtype), x in zip(results, out):
-                    values[k] = x if x.__class__ is np.ndarray and x.dtype == dtype else np.asarray(x, dtype)
+                    values[k] = x if x.__class__ is np.ndarray and x.dtype is dtype else np.asarray(x, dtype)
                 if watch is not None:
                     watch(op, [values[k] for k in operands], [values[k] for k, _ in results])
                 for k in dead:

@@ -78,6 +78,11 @@ class Backward:
         """Whether some gradients are given as rows."""
         return any(result.additions for result in self.results)
 
+    @cached_property
+    def is_dense(self) -> bool:
+        """Whether the results of the graph are the gradients, and these the arrays of all inputs."""
+        return not any(result.additions or result.tells for result in self.results)
+
     def arguments(
         self,
         value: Callable[[int], Argument],

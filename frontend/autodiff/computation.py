@@ -121,13 +121,16 @@ class Computation:
         self._reached_from: dict[Hashable, Mapping[int, frozenset[int]] | None] = {}
         self._backwards: dict[Hashable, Backward] = {}
         self._forwards: dict[Hashable, Forward] = {}
+        self.recordings: dict[Hashable, Any] = {}
+        """What recording a call needs (`graph_nodes`), by the inputs that gradients flow to."""
 
     def run(
         self, inputs: Sequence[np.ndarray], watch: Watch | None = None
     ) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """`watch`, if the graph is a gradient, and compiled, learns of the results while they are computed."""
-        self.compile()
-        assert self._run is not None
+        if self._run is None:
+            self.compile()
+            assert self._run is not None
         return self._run(inputs) if watch is None or self._compile is evaluated else self._run(inputs, watch)
 
     def compile(self) -> None:

@@ -23,6 +23,7 @@ from gluonjit.autodiff.tape import (
     own_memory,
 )
 from gluonjit.base import MXNetError
+from gluonjit.ir.types import BOOL
 from gluonjit.language import late
 from gluonjit.language.interrupts import Uninterrupted
 from gluonjit.language.modes import modes
@@ -30,7 +31,7 @@ from gluonjit.language.source import user_loc
 from gluonjit.ndarray import NDArray
 from gluonjit.ndarray.custom_calls import kept_operators
 from gluonjit.ndarray.gradient_listeners import announce
-from gluonjit.ndarray.variable import Variable, tracked, wants_rows
+from gluonjit.ndarray.variable import Variable, tracked
 from gluonjit.runtime.storage import Storage
 from gluonjit.runtime.watching import Progress
 
@@ -127,10 +128,12 @@ class GraphNode(Node):
         """`exist`: which of the cotangents are not zeros for lack of one."""
         backward, saved, written = gradient
         for what, value in zip(backward.values, saved):
-            if value.storage is not None and value.storage.version != value.version and not what.changes:
+            storage = value.storage
+            if storage is not None and storage.version != value.version and not what.changes:
                 raise self.was_written(str(what))
         incoming = [cotangents[c.head] for c in backward.cotangents]
-        incoming += [NDArray._wrap(np.array(exist[p.head], np.float32)) for p in backward.presences]
+        if backward.presences:
+            incoming += [NDArray._wrap(np.array(exist[p.head], np.float32)) for p in backward.presences]
         given = [*[value.array for value in saved], *[g._array for g in incoming]]
         outputs, updates = self._computed(backward, given)
         if modes.anomalies and self.again is not None:  # a block: which operator in it?
@@ -142,6 +145,8 @@ class GraphNode(Node):
                     target._store(new)
         if create_graph:
             return self._noted_in_turn(gradient, incoming, given, outputs)
+        if backward.is_dense:
+            return [NDArray._wrap(x) for x in outputs]
         targets = [source.grad if r.additions else None for r, source in zip(backward.results, self.sources)]
         return backward.visited(backward.gradients(outputs, targets), outputs)
 
@@ -219,54 +224,113 @@ def record(
 
     Does nothing if no gradient flows to any input. `operator`: what ran, and its attributes, if the graph does not say.
     """
-    reached = [k for k, x in enumerate(inputs) if x._grad_state is not None and tracked(x)]
+    reached, rows = [], []
+    for k, x in enumerate(inputs):
+        state = x._grad_state
+        if state.__class__ is Variable:
+            if state.request == "null":
+                continue
+            if state.stype == "row_sparse":
+                rows.append(k)
+        elif state is None:
+            continue
+        reached.append(k)
     if not reached:
         return
+    key = (*reached, None, *rows)
+    way = computation.recordings.get(key)
+    if way is None:
+        way = computation.recordings[key] = _Recording.of(computation, reached, rows, len(results))
     program = Program.of(operator or computation.graph, inputs)
-    _record(computation, reached, inputs, results, name, last)
+    if modes.anomalies:
+        anomalies.check_operator(name, user_loc(), [x._array for x in inputs], [x._array for x in results])
+    if way.refusal is not None:
+        note_refusal(name, [inputs[k] for k in way.wrt], way.heads, results, MXNetError(way.refusal))
+    else:
+        if way.backward is not None:
+            _record(computation, way, way.backward, inputs, results, name, last)
+        for k, numbers in way.others:
+            if results[k]._grad_state is None:
+                ConstantNode(name, [inputs[n] for n in numbers], [results[k]]).mark([results[k]])
     program.note(results)
+
+
+class _Recording(NamedTuple):
+    """How the calls of a computation are recorded of which gradients flow to the same inputs."""
+
+    wrt: tuple[int, ...]
+    """The numbers of these inputs, those of flags left out, and of the results that depend on them."""
+    heads: tuple[int, ...]
+    backward: Backward | None
+    """None: no result does."""
+    refusal: str | None
+    """Why there is no gradient, if there is none."""
+    places: tuple[tuple[int, Any], ...]
+    """For each value that the gradient reads, as in `Value.place`; and, of a result, its number as an origin."""
+    masks: Mapping[int, Sequence[int]]
+    """For each head, the flags that it depends on; empty if there are none."""
+    reached: Mapping[int, frozenset[int]] | None
+    """See `Node.reached`."""
+    others: tuple[tuple[int, tuple[int, ...]], ...]
+    """The results that depend on the inputs only by a gradient of 0, and on which of them."""
+
+    @staticmethod
+    def of(computation: Computation, reached: Sequence[int], rows: Sequence[int], count: int) -> _Recording:
+        """`reached`: the inputs that gradients flow to; `rows`: those whose gradients are to be rows; `count`: how many
+        results there are."""
+        flags = {k for k in reached if computation.graph.inputs[k].dtype is BOOL}
+        wrt = tuple([k for k in reached if k not in flags])
+        heads = computation.differentiable(wrt) if wrt else ()
+        backward, refusal, sources = None, None, None
+        if heads:
+            try:
+                backward = computation.backward(wrt, heads, tuple([n for n, k in enumerate(wrt) if k in rows]))
+            except MXNetError as e:
+                refusal = str(e)
+            sources = computation.reached_from(wrt, heads)
+        masks = {h: sorted(flags & computation.reached(h)) for h in heads} if flags else {}
+        places = [v.place for v in backward.values] if backward is not None else []
+        behind = wrt if heads else reached
+        others = [(k, tuple([n for n in behind if n in computation.reached(k)])) for k in range(count)]
+        return _Recording(
+            wrt,
+            heads,
+            backward,
+            refusal,
+            tuple([(k, None if k >= 0 else number_of(-1 - k, heads)) for k in places]),
+            masks,
+            sources,
+            tuple([(k, numbers) for k, numbers in others if numbers and k not in heads]),
+        )
 
 
 def _record(
     computation: Computation,
-    reached: Sequence[int],
+    way: _Recording,
+    backward: Backward,
     inputs: Sequence[NDArray],
     results: Sequence[NDArray],
     name: str,
     last: Any,
 ) -> None:
-    if modes.anomalies:
-        anomalies.check_operator(name, user_loc(), [x._array for x in inputs], [x._array for x in results])
-    wrt = tuple([k for k in reached if inputs[k]._stand_in.dtype != np.bool_])
-    heads = computation.differentiable(wrt) if wrt else ()
-    if not heads:
-        note_others(name, computation, inputs, reached, results)
-        return
-    rows = tuple([n for n, k in enumerate(wrt) if wants_rows(inputs[k])])
-    try:
-        backward = computation.backward(wrt, heads, rows)
-    except MXNetError as e:
-        note_refusal(name, [inputs[k] for k in wrt], heads, results, e)
-        return
-    values = [*inputs, last]
     again = None
     if backward.has_rows:
-        given = [Saved.later(x) for x in values]
-        made = [Saved.later(x, number_of(k, heads)) for k, x in enumerate(results)]
+        given = [Saved.later(x) for x in (*inputs, last)]
+        made = [Saved.later(x, number_of(k, way.heads)) for k, x in enumerate(results)]
 
         def again(some: tuple[int, ...]) -> Gradient:
-            dense = computation.backward(wrt, some)
+            dense = computation.backward(way.wrt, some)
             read = [given[v.place]() if v.place >= 0 else made[-1 - v.place]() for v in dense.values]
             return Gradient(dense, read, [inputs[k] for k in dense.states])
 
-    saved = [
-        Saved.of(values[v.place]) if v.place >= 0 else Saved.of(results[-1 - v.place], number_of(-1 - v.place, heads))
-        for v in backward.values
-    ]
+    values = (*inputs, last)
+    saved = [Saved.of(values[k]) if k >= 0 else Saved.of(results[-1 - k], origin) for k, origin in way.places]
     gradient = Gradient(backward, saved, [inputs[k] for k in backward.states])
-    node = GraphNode(name, [inputs[k]._grad_state for k in wrt], heads, results, gradient, again)
-    _mark(node, computation, wrt, inputs, results)
-    note_others(name, computation, inputs, wrt, results)
+    node = GraphNode(name, [inputs[k]._grad_state for k in way.wrt], way.heads, results, gradient, again)
+    if way.masks:
+        node.masks = {h: [inputs[k]._grad_state for k in flags] for h, flags in way.masks.items()}
+    node.reached = way.reached
+    node.mark(results)
 
 
 class BlockCall(NamedTuple):
@@ -317,7 +381,7 @@ def _mark(
     results: Sequence[NDArray],
 ) -> None:
     """Notes what the heads of a node depend on, and makes it the origin of its results."""
-    flags = {k: x._grad_state for k, x in enumerate(inputs) if x._stand_in.dtype == np.bool_ and tracked(x)}
+    flags = {k: x._grad_state for k, x in enumerate(inputs) if x._stand_in.dtype.kind == "b" and tracked(x)}
     if flags:
         node.masks = {h: [flags[k] for k in flags if k in computation.reached(h)] for h in node.heads}
     node.reached = computation.reached_from(wrt, node.heads)

@@ -83,7 +83,7 @@ class Node:
         self.points: dict[int, Sequence[Any]] = {}
         self.reached: Mapping[int, frozenset[int]] | None = None
         self.heads = tuple(heads)
-        self.results = [(x.shape, x._stand_in.dtype, x._numpy) for x in results]
+        self.results = [((array := x._stand_in).shape, array.dtype, x._numpy) for x in results]
         self.device = results[0]._device if results else None
         self.loc: Loc = user_loc()
         self.released = False
@@ -155,7 +155,7 @@ class Saved(NamedTuple):
     def of(x: Any, origin: Any = None) -> Saved:
         if not isinstance(x, NDArray):
             return Saved(x, None, 0, None, False)
-        storage = x.storage()
+        storage = x._storage or x.storage()
         return Saved(x._array, storage, storage.version, x._grad_state if origin is None else origin, x._numpy)
 
     @staticmethod

@@ -108,6 +108,11 @@ class _Walk:
     def _visit(self, node: Node, given: Mapping[int, NDArray]) -> None:
         """Sends the gradients of a node's sources, given those of some of its heads."""
         gradients = self._pulled(node, given)
+        if node.reached is None and not (self._create_graph or node.masks or node.points):
+            for source, g in zip(node.sources, gradients, strict=True):
+                if g is not None:
+                    self.send(source, g)
+            return
         reached = None if node.reached is None else frozenset().union(*map(node.reached.__getitem__, given))
         sent = {
             k: (source, g)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import linecache
 import sys
 from collections.abc import Mapping
@@ -21,9 +20,9 @@ def user_frame(
     the programs of the model zoo count as the user's."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if id(frame) in known:
+        if known and id(frame) in known:
             return known[id(frame)]
-        whose = _whose(frame.f_globals.get("__name__", ""))
+        whose = _whose[frame.f_globals.get("__name__", "")]
         if whose is not _OURS:
             if whose is _USER or (whose is _MODELS and in_models):
                 return frame
@@ -36,14 +35,19 @@ def user_frame(
 _OURS, _MODELS, _COMMAND_LINE, _USER = "ours", "model zoo", "command line", "user"
 
 
-@functools.cache
-def _whose(module: str) -> str:
-    """Whose a module of this name is. A trace asks for thousands of frames, of few modules."""
-    if not is_ours(module):
-        return _USER
-    if module.startswith("gluon.model_zoo.", 9):
-        return _MODELS
-    return _COMMAND_LINE if module.startswith("tools.cli", 9) else _OURS
+class _Owners(dict[str, str]):
+    """Whose a module is, by its name. A trace, and a tape, ask for thousands of frames, of few modules."""
+
+    def __missing__(self, module: str) -> str:
+        owner = _USER
+        if is_ours(module):
+            models = module.startswith("gluon.model_zoo.", 9)
+            owner = _MODELS if models else _COMMAND_LINE if module.startswith("tools.cli", 9) else _OURS
+        self[module] = owner
+        return owner
+
+
+_whose = _Owners()
 
 
 def is_ours(module: str) -> bool:
