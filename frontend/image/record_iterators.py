@@ -193,18 +193,25 @@ class _RecordIter(MXDataIter):
             return x
         return self._resized(x, size * h // w if h > w else size, size if h > w else size * w // h, random)
 
-    def _resized(self, x: np.ndarray, height: int, width: int, random: np.random.RandomState) -> np.ndarray:
-        h, w = x.shape[:2]
+    def _method_for(self, x: np.ndarray, height: int, width: int, random: np.random.RandomState) -> int:
+        """The interpolation for an image that becomes so large."""
         method = random.randint(5) if self._method == 10 else self._method
+        chosen: int = _get_interp_method(method, (*x.shape[:2], height, width))
+        return chosen
+
+    def _resized(
+        self, x: np.ndarray, height: int, width: int, random: np.random.RandomState, method: int | None = None
+    ) -> np.ndarray:
+        h, w = x.shape[:2]
+        if method is None:
+            method = self._method_for(x, height, width, random)
         if (h, w) == (height, width):
             return x
         if height * width > MAX_PIXELS:
             raise MXNetError(
                 f"{self._records.uri}: an image of {h} x {w} pixels would become one of {height} x {width}"
             )
-        array: np.ndarray = imresize(
-            NDArray._wrap(np.array(x)), width, height, _get_interp_method(method, (h, w, height, width))
-        )._array
+        array: np.ndarray = imresize(NDArray._wrap(np.array(x)), width, height, method)._array
         return array
 
     def getdata(self) -> NDArray:
@@ -444,9 +451,7 @@ class ImageRecordIter(_RecordIter):
         """Rotated, sheared, scaled."""
         h, w = x.shape[:2]
         matrix, height, width = self._affine.draw(h, w, random)
-        method = random.randint(5) if self._method == 10 else self._method
-        method = _get_interp_method(method, (h, w, height, width))
-        return warp_affine(x, matrix, height, width, method, self._fill)
+        return warp_affine(x, matrix, height, width, self._method_for(x, height, width, random), self._fill)
 
     def _cut(self, x: np.ndarray, height: int, width: int, random: np.random.RandomState) -> np.ndarray:
         """A part of this size: the middle, or any."""
@@ -481,11 +486,13 @@ class ImageRecordIter(_RecordIter):
         """The image; larger, if it is lower or narrower than those of a batch."""
         _, height, width = self._shape
         h, w = x.shape[:2]
+        # As in MXNet, by what the batch wants of both sides, although only one of them may grow.
+        method = self._method_for(x, height, width, random) if h < height or w < width else None
         if h < height:
-            x = self._resized(x, height, int(np.float32(height) / np.float32(h) * np.float32(w)), random)
+            x = self._resized(x, height, int(np.float32(height) / np.float32(h) * np.float32(w)), random, method)
             h, w = x.shape[:2]
         if w < width:
-            x = self._resized(x, int(np.float32(width) / np.float32(w) * np.float32(h)), width, random)
+            x = self._resized(x, int(np.float32(width) / np.float32(w) * np.float32(h)), width, random, method)
         return x
 
     def _any_crop(self, x: np.ndarray, random: np.random.RandomState) -> np.ndarray | None:
