@@ -18,8 +18,8 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from gluonjit.codegen.interface import Interface, Layout, Prepare
+from gluonjit.codegen.kernels.batch_split import rows_of
 from gluonjit.codegen.kernels.control import Region, lower_control
-from gluonjit.codegen.kernels.row_parts import rows_of
 from gluonjit.codegen.loops.loops import keeping_rows, lower_loops, scratch
 from gluonjit.codegen.text.kernel_code import code_of
 from gluonjit.codegen.text.llvm import KERNEL_PARAMS, Function, Module
@@ -40,7 +40,7 @@ from gluonjit.ir.types import IRError
 
 
 @dataclass
-class Program:
+class NativeProgram:
     module: Module
     interface: Interface
     kernels: Mapping[str, int] = field(default_factory=dict)
@@ -81,7 +81,7 @@ def lower_program(
     written: Written | None = None,
     library: Library | None = None,
     stamps: Stamps | None = None,
-) -> Program:
+) -> NativeProgram:
     """Lowers a graph of level `planned`. Raises IRError for another level or an op without a kernel.
 
     The functions go to `module`, if one is given, but for kernels that `library` has: these are only declared.
@@ -100,7 +100,7 @@ def lower_program(
     interface = Interface(main, len(graph.outputs), tuple(lowering.prepares), lowering.calls_host, _unread(graph))
     if not relies.noted and not lowering.relies:
         interface.lowest = 1
-    return Program(lowering.module, interface, dict(lowering.calls), graph)
+    return NativeProgram(lowering.module, interface, dict(lowering.calls), graph)
 
 
 def _ready(graph: Graph, places: Places, steps: Sequence[Step]) -> tuple[int, ...]:

@@ -87,7 +87,7 @@ class Net(IntEnum):
 
 
 @dataclass(frozen=True)
-class Code:
+class TargetCode:
     """A program compiled for one target: its functions are `<prefix>main`, `<prefix>prepare_0`, …"""
 
     prefix: str
@@ -105,7 +105,7 @@ class Code:
 @dataclass(frozen=True)
 class Target:
     machine: Machine
-    codes: tuple[Code, ...]
+    codes: tuple[TargetCode, ...]
     """The same programs for every target; the last that takes a call's sizes serves it."""
 
 
@@ -659,7 +659,7 @@ def _prepared_places(target: Target) -> tuple[dict[object, list[int]], int]:
     return places, at
 
 
-def _read(code: Code, prepare: Prepare) -> tuple[int, ...]:
+def _read(code: TargetCode, prepare: Prepare) -> tuple[int, ...]:
     """Where in the weights the inputs of a prepare function lie."""
     found = tuple(code.sources[i - code.arguments] if i >= code.arguments else None for i in prepare.inputs)
     if None in found:
@@ -667,7 +667,7 @@ def _read(code: Code, prepare: Prepare) -> tuple[int, ...]:
     return tuple(at for at in found if at is not None)
 
 
-def _component(code: Code, prepare: Prepare) -> object:
+def _component(code: TargetCode, prepare: Prepare) -> object:
     """Equal for prepare functions, of whatever program, that compute the same values."""
     return prepare.key, _read(code, prepare)
 

@@ -96,7 +96,7 @@ def register_tile(
     """(rows, columns) of the tile for an [m, n] result of sums of k terms, where rows of the left operand lie
     `row_bytes` apart; at most `most` rows and `size` vectors. `halved`: two rows share the last vector of columns.
     `alike`: panels of columns that are all alike are worth a little time, since there is much code for each kind."""
-    best: Choice | None = None
+    best: FittingTile | None = None
     for choice in register_tiles(m, n, k, row_bytes, dtype, target, most, halved, size, alike):
         if best is None or choice.cycles < best.cycles * 0.999:
             best = choice
@@ -104,7 +104,7 @@ def register_tile(
     return best.rows, best.columns
 
 
-class Choice(NamedTuple):
+class FittingTile(NamedTuple):
     """A register tile that fits, and the time that the whole product is expected to take with it."""
 
     cycles: float
@@ -123,7 +123,7 @@ def register_tiles(
     halved: bool = False,
     size: int = MAX_ROWS * MAX_VECTORS,
     alike: bool = False,
-) -> Iterator[Choice]:
+) -> Iterator[FittingTile]:
     """Among these, `register_tile` chooses; the arguments are the same."""
     width = target.lanes(dtype)
     needed = -(-n // width)
@@ -137,7 +137,7 @@ def register_tiles(
             cycles = product_cycles(m, n, k, rows, vectors, dtype, target, halved)
             if alike and n % (vectors * width) and n > vectors * width:
                 cycles *= _UNLIKE
-            yield Choice(cycles, rows, vectors * width)
+            yield FittingTile(cycles, rows, vectors * width)
 
 
 _SIZES = (2, 4, 7, 8, 10, 16, 25)

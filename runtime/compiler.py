@@ -15,7 +15,7 @@ from gluonjit.ir.machine import Machine
 from gluonjit.passes.pipelines import PIPELINE
 from gluonjit.runtime import cache, host, native
 from gluonjit.runtime.artifact import Artifact
-from gluonjit.runtime.executable import Executable, Source
+from gluonjit.runtime.executable import CodeSource, Executable
 from gluonjit.runtime.kernel_library import KernelLibrary
 from gluonjit.runtime.prepared_files import PreparedFiles
 from gluonjit.runtime.threads import get_num_threads
@@ -43,7 +43,7 @@ def compile_graph(
         code = aside(lambda: load(found.objects, host.functions()))
     made = Executable(found.interface, code, flush_denormals, files, machine)
     made.was_cached = there
-    source = Source(graph, pipeline, machine, tune)
+    source = CodeSource(graph, pipeline, machine, tune)
     for function in (made.main, *(p.function for p in made.prepared)):
         function.source = source
     return made

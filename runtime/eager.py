@@ -20,7 +20,7 @@ from gluonjit.ir import opdef
 from gluonjit.ir.formulas import Formula
 from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import BF16, IRError, dtype, type_of
-from gluonjit.runtime import drawing
+from gluonjit.runtime import random_words
 
 quiet = functools.partial(np.errstate, all="ignore")
 
@@ -61,7 +61,7 @@ class Eager(Emitter):
 
     def random_bits(self, shape: Sequence[int], dtype: Any = "i32") -> np.ndarray:
         # One key per draw: the counter takes the place of the stream number that a compiled graph adds.
-        return drawing.words(self._next_key(), 0, math.prod(shape), dtype).reshape(shape)
+        return random_words.words(self._next_key(), 0, math.prod(shape), dtype).reshape(shape)
 
     def elementwise(self, compute: Callable[[Any, tuple[int, ...]], Any], shape: tuple[int, ...]) -> Any:
         size = math.prod(shape)
@@ -97,7 +97,7 @@ class _Piece(Eager):
         self._start = start
 
     def random_bits(self, shape: Sequence[int], dtype: Any = "i32") -> np.ndarray:
-        return drawing.words(self._next_key(), self._start, shape[0], dtype)
+        return random_words.words(self._next_key(), self._start, shape[0], dtype)
 
     def elementwise(self, compute: Callable[[Any, tuple[int, ...]], Any], shape: tuple[int, ...]) -> Any:
         return compute(self, shape)

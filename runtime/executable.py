@@ -30,7 +30,7 @@ from gluonjit.runtime.prepared_files import SMALLEST, PreparedFiles, evict, inpu
 from gluonjit.runtime.watching import Progress, Watch
 
 
-class Source(NamedTuple):
+class CodeSource(NamedTuple):
     """What code was made of."""
 
     graph: Graph
@@ -75,7 +75,7 @@ class NativeFunction:
         self.address = address
         self.code = keep
         """The loaded code, which must outlive every pointer to it."""
-        self.source: Source | None = None
+        self.source: CodeSource | None = None
         self.prepare: int | None = None
         """Which of the graph's `prepare` ops it is; None for the graph's own function."""
         self._flush = flush

@@ -33,7 +33,7 @@ from gluonjit.passes import run_passes
 from gluonjit.runtime import executable, host
 from gluonjit.runtime.arenas import aligned_empty
 from gluonjit.runtime.collector import without_collector
-from gluonjit.runtime.executable import MEASURING, NativeFunction, Source
+from gluonjit.runtime.executable import MEASURING, CodeSource, NativeFunction
 from gluonjit.runtime.kernel_library import KernelLibrary
 from gluonjit.runtime.storage import EPOCH
 
@@ -110,7 +110,7 @@ class _Kernels:
 class TimedProgram:
     """The measured variant of a program, whose code must outlive it. Its table is the program's."""
 
-    def __init__(self, function: NativeFunction, source: Source) -> None:
+    def __init__(self, function: NativeFunction, source: CodeSource) -> None:
         self.graph: Graph
         """The planned graph, to whose ops the sites refer."""
         self.sites: Sequence[Site]
@@ -118,7 +118,7 @@ class TimedProgram:
         """How many kernels are the program's own; others were compiled again, from the same text."""
         aside(lambda: self._compile(function, source))
 
-    def _compile(self, function: NativeFunction, source: Source) -> None:
+    def _compile(self, function: NativeFunction, source: CodeSource) -> None:
         with without_collector(), muted():
             planned = run_passes(source.graph, source.pipeline, target=source.target)
             stamps, kernels = Stamps(), _Kernels(function.code, source.target)

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gluonjit.codegen.interface import Layout
+from gluonjit.codegen.kernels.batch_split import Rows
 from gluonjit.codegen.kernels.matmul import share
-from gluonjit.codegen.kernels.row_parts import Rows
 from gluonjit.codegen.text.llvm import Function, Module
 from gluonjit.codegen.threads.calls import barrier
 from gluonjit.codegen.threads.stamps import Watch

@@ -26,13 +26,13 @@ class Sum(NamedTuple):
     terms: tuple[tuple[int, Fraction], ...]
 
 
-class Plan(NamedTuple):
+class MapPlan(NamedTuple):
     shared: tuple[Sum, ...]
     rows: tuple[Sum, ...]
 
 
 @cache
-def plan(matrix: Matrix) -> Plan:
+def plan(matrix: Matrix) -> MapPlan:
     """The sums to compute for M·x."""
     rows = [{j: c for j, c in enumerate(row) if c} for row in matrix]
     shared: list[Sum] = []
@@ -49,7 +49,7 @@ def plan(matrix: Matrix) -> Plan:
             if i in row and j in row and row[j] / row[i] == ratio:
                 row[new] = row.pop(i)
                 del row[j]
-    return Plan(tuple(shared), tuple(Sum(tuple(row.items())) for row in rows))
+    return MapPlan(tuple(shared), tuple(Sum(tuple(row.items())) for row in rows))
 
 
 def linear_map(tile: Tile, matrix: Matrix, x: Sequence[str]) -> list[str]:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gluonjit.codegen.kernels.epilogue import Epilogue, find_anchor
-from gluonjit.codegen.kernels.heights import RowTiles, lowest_height
+from gluonjit.codegen.kernels.row_tiles import RowTiles, lowest_height
 from gluonjit.codegen.kernels.tiles import Fetch, Tile, chains
 from gluonjit.codegen.text.kernel_code import writes
 from gluonjit.codegen.text.llvm import Function, Module

@@ -200,7 +200,7 @@ def _efficiency(n: int, width: int) -> float:
 
 
 @dataclass
-class Choice:
+class LoopChoice:
     """`var` is None for a scalar loop. `cost` is in vector operations, for the whole nest."""
 
     var: Var | None
@@ -210,14 +210,14 @@ class Choice:
 
 def choose_vector(
     order: Sequence[Var], references: Sequence[Reference], work: float, width: int, within: Reduction | None = None
-) -> Choice:
+) -> LoopChoice:
     """The variable of a nest along which to vectorise it.
 
     `work` is the number of operations computed per iteration. A reduction that depends on the variable then runs over
     vectors; any other one is vectorised over its own variables, or is not, by the cheapest of those. `within`: the
     reduction whose own loop this is; what happens outside of it does not count.
     """
-    best = Choice(None, _total(order, references, work, width, None, 1, within))
+    best = LoopChoice(None, _total(order, references, work, width, None, 1, within))
     for var in order:
         # Patterns that repeat every n elements are the same in each block if n divides the block.
         unrolls = {1, *(u for n in _periods(references, var) if (u := n // gcd(n, width)) <= 8)}
@@ -227,7 +227,7 @@ def choose_vector(
         for unroll in sorted(unrolls):
             cost = _total(order, references, work, width, var, unroll, within)
             if cost < best.cost:
-                best = Choice(var, cost, unroll)
+                best = LoopChoice(var, cost, unroll)
     return best
 
 
@@ -285,7 +285,7 @@ def _own_cost(a: Reference, k: Affine, width: int) -> float:
 
 
 @dataclass
-class Plan:
+class NestPlan:
     """Which loops to write: `order`, outermost first, in terms of which the outputs' `index` is given.
 
     `rows`: variables of rows, each of which is computed as a whole. `vector`: along which to vectorise, if at all.
@@ -295,7 +295,7 @@ class Plan:
     index: Index
     order: list[Var]
     rows: list[Var]
-    vector: Choice
+    vector: LoopChoice
     across: Var | None
     work: float
     terms: Extent
@@ -305,7 +305,7 @@ class Plan:
     """The reductions that fill those rows: other uses of these values come later."""
 
 
-def plan_nest(body: Graph, variables: Sequence[Var], index: Index, traced: Tracer, width: int) -> Plan:
+def plan_nest(body: Graph, variables: Sequence[Var], index: Index, traced: Tracer, width: int) -> NestPlan:
     """The loops over `variables` (in row-major order) for outputs at `index`, whose references are `traced`."""
     order, rows = _ordered(variables, traced)
     space = Space(order, traced.references, {v: v in rows for v in order})
@@ -327,7 +327,7 @@ def plan_nest(body: Graph, variables: Sequence[Var], index: Index, traced: Trace
     filling = {loops[0] for v, _, loops in traced.visits if v in kept and len(loops) == 1}
     # At a computed index, it is not known yet where.
     phases = [(r.value, r.index) for r in traced.reductions if r in filling and r.leaves <= set(order)]
-    return Plan(index, order, inner_rows, choice, across, work, terms, kept, phases)
+    return NestPlan(index, order, inner_rows, choice, across, work, terms, kept, phases)
 
 
 def _ordered(variables: Sequence[Var], traced: Tracer) -> tuple[list[Var], set[Var]]:
@@ -341,7 +341,7 @@ def _ordered(variables: Sequence[Var], traced: Tracer) -> tuple[list[Var], set[V
 
 
 def _across(
-    order: Sequence[Var], rows: Sequence[Var], choice: Choice, traced: Tracer, work: float, width: int
+    order: Sequence[Var], rows: Sequence[Var], choice: LoopChoice, traced: Tracer, work: float, width: int
 ) -> Var | None:
     """Another variable along which memory is contiguous that the vector has to gather: a square is read by rows and
     turned or, where the lanes lie irregularly, gathered from lines that stay in the cache from row to row."""
@@ -396,7 +396,7 @@ def _with_vector_inside(order: Sequence[Var], rows: Sequence[Var], var: Var | No
 
 def _flattened(
     index: Index, traced: Tracer, space: Space, work: float, width: int
-) -> tuple[Index, Space, Choice, Tracer] | None:
+) -> tuple[Index, Space, LoopChoice, Tracer] | None:
     """The same nest with short inner loops merged, whatever index arithmetic that takes, for better vectors."""
     order = list(space.order)
     if len(order) < 2 or not _is_below(order[-1], 2 * width):

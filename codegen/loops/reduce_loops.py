@@ -20,7 +20,7 @@ from gluonjit.codegen.loops.evaluate import Evaluator, Index
 from gluonjit.codegen.loops.footprint import trace
 from gluonjit.codegen.loops.index import Affine, Var, affine, counter, divides
 from gluonjit.codegen.loops.nest import Space, choose_vector, extent
-from gluonjit.codegen.loops.rows import Axes, Rows, walked_axes
+from gluonjit.codegen.loops.scratch_rows import Axes, Rows, walked_axes
 from gluonjit.codegen.math.values import Val
 from gluonjit.codegen.text.llvm import Function
 from gluonjit.ir.dims import Dim, Extent, hint, hinted, is_at_most, is_less

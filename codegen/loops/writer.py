@@ -14,7 +14,7 @@ from typing import Any
 from gluonjit.codegen.loops.access import Buffer, Index
 from gluonjit.codegen.loops.handler import AHEAD, Handler
 from gluonjit.codegen.loops.index import Affine, Var, affine, counter, divides
-from gluonjit.codegen.loops.nest import Plan, count, extent
+from gluonjit.codegen.loops.nest import NestPlan, count, extent
 from gluonjit.codegen.math.values import Val
 from gluonjit.ir.dims import Dim, Extent, hint
 from gluonjit.ir.graph import Value
@@ -35,7 +35,7 @@ Written = tuple[Buffer, Value]
 class NestWriter:
     """The loops that write a group of outputs of one shape."""
 
-    def __init__(self, s: Handler, group: Sequence[Written], plan: Plan) -> None:
+    def __init__(self, s: Handler, group: Sequence[Written], plan: NestPlan) -> None:
         self.s, self.f, self.group, self.plan = s, s.f, group, plan
         self.short = _is_short(plan, s.width)
         """Whether rows are so short that several are computed at a time, without loops."""
@@ -298,7 +298,7 @@ def _in_sequence(pieces: Iterable[Callable[[], object]]) -> None:
         write()
 
 
-def _is_short(plan: Plan, width: int) -> bool:
+def _is_short(plan: NestPlan, width: int) -> bool:
     """Whether the loops compute one short row after the other: reduced, and then written."""
     vector, order = plan.vector.var, plan.order
     if vector is None or plan.across is not None or plan.vector.unroll > 1:

@@ -22,12 +22,12 @@ SameSums = Callable[[Op, Machine, int], bool]
 `least`, so that threads may compute parts of the rows."""
 
 
-class Code(NamedTuple):
+class KernelCode(NamedTuple):
     lower: Lower
     same_sums: SameSums
 
 
-_CODE: dict[type[Plan], Code] = {}
+_CODE: dict[type[Plan], KernelCode] = {}
 _L = TypeVar("_L", bound=Lower)
 
 
@@ -44,13 +44,13 @@ def writes(*plans: type[Plan], same_sums: SameSums = never) -> Callable[[_L], _L
 
     def declare(lower: _L) -> _L:
         for plan in plans:
-            _CODE[plan] = Code(lower, same_sums)
+            _CODE[plan] = KernelCode(lower, same_sums)
         return lower
 
     return declare
 
 
-def code_of(op: Op) -> Code | None:
+def code_of(op: Op) -> KernelCode | None:
     """That of the op's kernel, if there is one."""
     plan = KERNEL.of(op)
     if plan is None:

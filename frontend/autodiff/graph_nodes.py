@@ -15,7 +15,7 @@ from gluonjit.autodiff.tape import (
     ConstantNode,
     Edge,
     Node,
-    Program,
+    NodeProgram,
     RefusingNode,
     RuleNode,
     Saved,
@@ -241,7 +241,7 @@ def record(
     way = computation.recordings.get(key)
     if way is None:
         way = computation.recordings[key] = _Recording.of(computation, reached, rows, len(results))
-    program = Program.of(operator or computation.graph, inputs)
+    program = NodeProgram.of(operator or computation.graph, inputs)
     if modes.anomalies:
         anomalies.check_operator(name, user_loc(), [x._array for x in inputs], [x._array for x in results])
     if way.refusal is not None:

@@ -27,7 +27,7 @@ _computations: Store[Computation] = Store(4096)
 
 
 class _Call:
-    """A program (`trace.protocols.Program`) that calls one function on its arguments."""
+    """A program (`trace.protocols.HybridForward`) that calls one function on its arguments."""
 
     _fast_call: Callable[..., Any] | None = None
     _children: dict[str, Any] = {}

@@ -1,6 +1,7 @@
 """`autograd.get_symbol`: what was recorded, as a Symbol.
 
-A node of the tape keeps what it ran, a graph of operators or one of them, and where its inputs come from: a `Program`.
+A node of the tape keeps what it ran, a graph of operators or one of them, and where its inputs come from: a
+`NodeProgram`.
 """
 
 from __future__ import annotations

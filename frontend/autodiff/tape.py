@@ -38,7 +38,7 @@ class Edge(NamedTuple):
     number: int
 
 
-class Program(NamedTuple):
+class NodeProgram(NamedTuple):
     """What a node has run, for `recorded_symbols`: a graph of operators, or one with its attributes; and the sources of
     all its inputs, None for those that gradients do not flow to."""
 
@@ -46,8 +46,8 @@ class Program(NamedTuple):
     states: tuple[Any, ...]
 
     @staticmethod
-    def of(graph: Any, inputs: Sequence[NDArray]) -> Program:
-        return Program(graph, tuple([x._grad_state for x in inputs]))
+    def of(graph: Any, inputs: Sequence[NDArray]) -> NodeProgram:
+        return NodeProgram(graph, tuple([x._grad_state for x in inputs]))
 
     def note(self, results: Sequence[NDArray]) -> None:
         """Gives the program to the nodes that have its results."""
@@ -87,7 +87,7 @@ class Node:
         self.device = results[0]._device if results else None
         self.loc: Loc = user_loc()
         self.released = False
-        self.program: Program | None = None
+        self.program: NodeProgram | None = None
         self.first = 0
 
     def pull(

@@ -21,7 +21,7 @@ import numpy as np
 from gluonjit._version import version
 from gluonjit.c_library import library_files, predict_api
 from gluonjit.codegen.kernels.host import CALLBACK
-from gluonjit.codegen.standalone import HEADER, Code, Model, Target, WeightsFile, driver, largest_size, public
+from gluonjit.codegen.standalone import HEADER, Model, Target, TargetCode, WeightsFile, driver, largest_size, public
 from gluonjit.codegen.target import host, named
 from gluonjit.codegen.text import elf, llvm
 from gluonjit.codegen.text.cpu_check import runs_on
@@ -63,7 +63,7 @@ class Weights:
 
 
 @dataclass
-class Source:
+class LibrarySource:
     """A model, traced: its graphs for the same arguments of several sizes, and the values of their other inputs."""
 
     name: str
@@ -89,7 +89,11 @@ class Library:
 
 
 def compile_library(
-    source: Source, targets: Sequence[str], pipeline: str = PIPELINE, packed: bool = True, weights_file: bool = False
+    source: LibrarySource,
+    targets: Sequence[str],
+    pipeline: str = PIPELINE,
+    packed: bool = True,
+    weights_file: bool = False,
 ) -> Library:
     """The objects of the library, with code for each target; the first one that a processor can run is used.
 
@@ -134,7 +138,7 @@ def compile_library(
     return Library(model, largest, members, machines[0].arch, source.inputs, source.outputs, file)
 
 
-def _needed(source: Source, machines: Sequence[Machine], pipeline: str) -> list[tuple[Graph, Mapping[str, int]]]:
+def _needed(source: LibrarySource, machines: Sequence[Machine], pipeline: str) -> list[tuple[Graph, Mapping[str, int]]]:
     """The programs without those for single sizes that the first one is right for, on every machine."""
     (whole, _), *others = source.programs
     _check(whole)
@@ -183,7 +187,7 @@ def _code(
     pipeline: str,
     weights: Weights,
     pack: bool,
-) -> tuple[Code, list[tuple[str, bytes]]]:
+) -> tuple[TargetCode, list[tuple[str, bytes]]]:
     """A program, and its objects by name. `pack`: weights are packed now if this machine can run the code for that."""
     artifact = artifact_of(graph, machine, pipeline=pipeline).artifact
     interface = artifact.interface
@@ -198,7 +202,7 @@ def _code(
         constants += [c for p in interface.prepares for c in p.layout.constants]
         unread -= {k for p in interface.prepares for k in p.inputs}
     sources = [None if k in unread else weights.place(x) for k, x in enumerate(values, arguments)]
-    code = Code(prefix, interface, arguments, tuple(sources), tuple(map(weights.place, constants)), packed)
+    code = TargetCode(prefix, interface, arguments, tuple(sources), tuple(map(weights.place, constants)), packed)
     inside = {name for data in artifact.objects for name in elf.defined(data)}
 
     def own(symbol: str) -> str:
@@ -210,7 +214,7 @@ def _code(
     return code, objects
 
 
-def _model(source: Source, targets: Sequence[str], weights: Weights, in_file: bool) -> Model:
+def _model(source: LibrarySource, targets: Sequence[str], weights: Weights, in_file: bool) -> Model:
     graph, _ = source.programs[0]
     inputs = tuple(v.type for v in graph.inputs[: len(source.inputs)])
     outputs = tuple(v.type for v in graph.outputs)

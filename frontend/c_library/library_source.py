@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gluonjit.base import MXNetError
-from gluonjit.c_library.library import Source
+from gluonjit.c_library.library import LibrarySource
 from gluonjit.codes.open_shapes import Declared, declared_open
 from gluonjit.ir.dims import Undecided, at, names_of
 from gluonjit.ir.graph import Graph
@@ -18,7 +18,7 @@ from gluonjit.trace import flatten, trace
 _MOST_DIMS = 3
 
 
-def source_of(block: Any, args: Sequence[Any], name: str, dynamic: Declared | None = None) -> Source:
+def source_of(block: Any, args: Sequence[Any], name: str, dynamic: Declared | None = None) -> LibrarySource:
     """The block, called with arguments like `args`, in which the dimensions of `dynamic` are open.
 
     Raises MXNetError for what has no library, Undecided for dimensions that cannot be open.
@@ -53,7 +53,7 @@ def source_of(block: Any, args: Sequence[Any], name: str, dynamic: Declared | No
     if len(programs[0][0].inputs) != len(leaves) + len(held):
         raise MXNetError(f"{known.name} draws random numbers, which a library does not")
     outputs = [x.name for x in programs[0][0].outputs]
-    return Source(name, names, [n or f"output{k}" for k, n in enumerate(outputs)], programs, values)
+    return LibrarySource(name, names, [n or f"output{k}" for k, n in enumerate(outputs)], programs, values)
 
 
 def _fixed(t: TensorType, sizes: Mapping[str, int]) -> TensorType:

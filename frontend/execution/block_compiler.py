@@ -36,7 +36,7 @@ from gluonjit.runtime.executable import Executable
 from gluonjit.trace import guards
 from gluonjit.trace.block_attributes import Attributes, Reader
 from gluonjit.trace.guards import KEY, Arguments
-from gluonjit.trace.protocols import Program
+from gluonjit.trace.protocols import HybridForward
 from gluonjit.trace.tracing import Trace, flatten, trace
 
 MANY = 9
@@ -48,7 +48,7 @@ CALLS_OF_1 = 256
 are counted, as an answer's bits must not depend on time."""
 
 
-class Traceable(Program, Protocol):
+class Traceable(HybridForward, Protocol):
     """A program whose code can be made here."""
 
     _jit_log: Any

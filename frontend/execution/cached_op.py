@@ -9,7 +9,7 @@ from gluonjit.autodiff.recorded_calls import recorded_call
 from gluonjit.base import MXNetError
 from gluonjit.execution.backends import FLAGS, parsed_flags
 from gluonjit.execution.session import Inputs, Monitor
-from gluonjit.execution.symbol_codes import Code, SymbolCodes
+from gluonjit.execution.symbol_codes import SymbolCode, SymbolCodes
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.language import late
 from gluonjit.language.kinds import as_np
@@ -72,7 +72,7 @@ class CachedOp:
             results = as_np(results)
         return results[0] if len(results) == 1 else results
 
-    def _recorded(self, code: Code, inputs: Inputs) -> list[NDArray] | None:
+    def _recorded(self, code: SymbolCode, inputs: Inputs) -> list[NDArray] | None:
         """The results, noted on the tape; None if no gradient flows through the call."""
         name, kinds = self._symbol.name or "CachedOp", [False] * len(self._symbol)
         return recorded_call(name, code.session, code.computation, inputs, self._monitor, kinds, None)

@@ -16,7 +16,7 @@ from gluonjit.base import MXNetError
 from gluonjit.context import Context, placed
 from gluonjit.execution import on_parts
 from gluonjit.execution.session import Inputs, Monitor, overwrite
-from gluonjit.execution.symbol_codes import Code, SymbolCodes
+from gluonjit.execution.symbol_codes import SymbolCode, SymbolCodes
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.types import type_of
@@ -67,7 +67,7 @@ class Executor:
         self.aux_arrays = list(aux_arrays)
         self.grad_arrays: list[Any] = list(grad_arrays or [None] * len(self.arg_arrays))
         self._requests = list(requests or ["null"] * len(self.arg_arrays))
-        self._bound: dict[bool, Code] = {}
+        self._bound: dict[bool, SymbolCode] = {}
         """What runs in training mode or not, as arrays keep their types."""
         self._last: _Recorded | None = None
         self._last_on_parts: on_parts.Run | None = None
@@ -167,7 +167,7 @@ class Executor:
         gradients = {self._arguments[k]: (self._requests[k], self.grad_arrays[k]) for k in self._wrt()}
         return on_parts.Run(self._symbol._heads, arrays, gradients, training, self._monitor)
 
-    def _of_mode(self, training: bool, given: Collection[str] = ()) -> Code:
+    def _of_mode(self, training: bool, given: Collection[str] = ()) -> SymbolCode:
         bound = self._bound.get(training)
         if bound is None:
             bound = self._bound[training] = self.codes.code(self._stand_ins(), training, given)

@@ -39,7 +39,7 @@ def is_tiny(graph: Graph) -> bool:
     return sum(v.size for v in (*op.operands, *op.results)) <= _FEW
 
 
-class Code:
+class SymbolCode:
     """What a symbol runs on arrays of some types, in a mode. `family`: what it has in common with code for others.
     `graph()` is the graph for these types alone."""
 
@@ -66,9 +66,9 @@ class SymbolCodes:
         self.name = symbol.name or "group"
         self.arguments, self.aux = variables(symbol._heads)
         self._inputs = inputs
-        self.store: Store[Code] = Store(code_of=lambda code: code.session, log=CompileLog(self.name))
+        self.store: Store[SymbolCode] = Store(code_of=lambda code: code.session, log=CompileLog(self.name))
 
-    def code(self, arrays: Sequence[np.ndarray], training: bool, given: Collection[str] = ()) -> Code:
+    def code(self, arrays: Sequence[np.ndarray], training: bool, given: Collection[str] = ()) -> SymbolCode:
         """The code for arrays of these types, arguments first. `given` names those that change often.
 
         Code for any size, if there have been two; else code for these sizes alone."""
@@ -81,7 +81,7 @@ class SymbolCodes:
         with self.store.lock:
             served = next((code for code in self.store.open_of(family) if fits(code.types, types)), None)
             session = served.session if served is not None else self._made(types, training, params, family)
-            found = Code(types, session, family, lambda: self.graph(types, training))
+            found = SymbolCode(types, session, family, lambda: self.graph(types, training))
             self.store.keep(key, found)
         return found
 
@@ -90,10 +90,10 @@ class SymbolCodes:
             return self._compiled(types, training, params, reference)
         tried = self.store.openings(family)
 
-        def open_code(open_types: tuple[TensorType, ...]) -> Code:
+        def open_code(open_types: tuple[TensorType, ...]) -> SymbolCode:
             session = self._compiled(open_types, training, params, get_backend(None))
             _ = session.callee
-            return Code(open_types, session, family, lambda: session.graph)
+            return SymbolCode(open_types, session, family, lambda: session.graph)
 
         found = tried.first(tried.candidates(types), open_code)
         tried.history.append(types)

@@ -33,7 +33,7 @@ from gluonjit.ndarray.variable import Variable
 from gluonjit.operators import support
 from gluonjit.operators.movement.shape import decode_shape
 from gluonjit.operators.registry import OperatorError
-from gluonjit.runtime import drawing, forks
+from gluonjit.runtime import forks, random_words
 from gluonjit.runtime.eager import Eager, Exact, quiet
 from gluonjit.runtime.storage import Storage
 
@@ -57,7 +57,7 @@ EAGER = {training: Eager(training, rng.next_key) for training in (False, True)}
 EXACT = {training: Exact(training, rng.next_key) for training in (False, True)}
 """Those for what `needs_exact`."""
 
-drawing.backend = late.compile_graph
+random_words.backend = late.compile_graph
 
 
 class NDArray(NDArrayMethods):

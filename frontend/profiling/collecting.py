@@ -17,7 +17,7 @@ from gluonjit.ir.sizes import with_sizes
 from gluonjit.ir.work import bytes_moved, flops, origin, origins
 from gluonjit.passes.cost import graph_nanoseconds
 from gluonjit.passes.explain import row
-from gluonjit.profiling.measured import Compiled, Event, Kernel, Memory, Profile, Program, Tensor
+from gluonjit.profiling.measured import Compilation, Event, Kernel, Memory, Profile, Program, Tensor
 from gluonjit.runtime.peaks import peaks as peaks_of
 from gluonjit.runtime.timed import Clock, Record, Timer
 
@@ -63,7 +63,7 @@ def _program(record: Record, clock: Clock, begin: float, timeline: int) -> Progr
         _memory(graph, layout.scratch * len(had_part), order),
         [events(areas) for areas in (list(record.latest)[-timeline:] if timeline > 0 else [])],
         events(_typical(record)),
-        Compiled(function.source, graph, tuple(ops[n] for n in range(len(kernels)))) if function.source else None,
+        Compilation(function.source, graph, tuple(ops[n] for n in range(len(kernels)))) if function.source else None,
     )
 
 

@@ -25,7 +25,7 @@ from gluonjit.runtime.machine_use import MachineUse
 
 if TYPE_CHECKING:
     from gluonjit.ir.graph import Graph, Op
-    from gluonjit.runtime.executable import Source
+    from gluonjit.runtime.executable import CodeSource
 
 
 def percentile(times: Sequence[float], part: float) -> float:
@@ -157,10 +157,10 @@ class Event(NamedTuple):
     """Seconds since the profile began."""
 
 
-class Compiled(NamedTuple):
+class Compilation(NamedTuple):
     """What a program was compiled from, and to."""
 
-    source: Source
+    source: CodeSource
     graph: Graph
     """Behind the passes, with the sizes of the calls in place of open dimensions."""
     ops: tuple[Op, ...]
@@ -189,7 +189,7 @@ class Program:
     """Of the last calls; kernels inside of loops have no events of their own."""
     typical: list[Event] = field(default_factory=list, repr=False)
     """Of the call that took the median time, among the latest ones with as many threads as most."""
-    compiled: Compiled | None = field(default=None, repr=False)
+    compiled: Compilation | None = field(default=None, repr=False)
     """None for 'packing'."""
 
     @property

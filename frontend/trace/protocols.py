@@ -59,7 +59,7 @@ class Held(Protocol):
         """Sets the inferred shape, and initializes the array if that was deferred."""
 
 
-class Program(Protocol):
+class HybridForward(Protocol):
     """What can be traced: an object with `hybrid_forward(F, *args, **held)`."""
 
     _fast_call: Callable[..., Any] | None

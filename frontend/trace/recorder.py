@@ -37,7 +37,7 @@ from gluonjit.trace.block_attributes import Attributes
 from gluonjit.trace.block_paths import block_paths
 from gluonjit.trace.facts import Fact
 from gluonjit.trace.memory import Cell, read, write
-from gluonjit.trace.protocols import Held, Program
+from gluonjit.trace.protocols import Held, HybridForward
 from gluonjit.trace.traced_symbol import TracedSymbol
 from gluonjit.trace.typetable import TypeTable
 from gluonjit.util import is_np_array
@@ -69,7 +69,7 @@ class Recorder:
     """
 
     def __init__(
-        self, block: Program, training: bool, context: Context, recording: bool = False, pauses: bool = False
+        self, block: HybridForward, training: bool, context: Context, recording: bool = False, pauses: bool = False
     ) -> None:
         self.block = block
         self.training = training
@@ -94,7 +94,7 @@ class Recorder:
         """Whether the program sets recording on, though the call is not recorded."""
         self.context_fact = False
         """Whether the program asked for the arguments' device."""
-        self.blocks: list[Program] = []
+        self.blocks: list[HybridForward] = []
         """The programs whose `hybrid_forward` is running, innermost last."""
         self._users: dict[int, FrameType | None] = {}
         """The user's frame behind each running `call`, by the id of that call's frame."""
@@ -220,7 +220,7 @@ class Recorder:
 
     # Blocks
 
-    def call(self, block: Program, args: Sequence[Any]) -> Any:
+    def call(self, block: HybridForward, args: Sequence[Any]) -> Any:
         """Records `block(*args)`: runs its `hybrid_forward` on symbols. Arguments other than arrays stay unchanged."""
         params = {name: self.parameter(p) for name, p in block._reg_params.items()}
 
@@ -234,7 +234,7 @@ class Recorder:
 
         return self.within(block, run)
 
-    def within(self, block: Program, run: Callable[[], Any]) -> Any:
+    def within(self, block: HybridForward, run: Callable[[], Any]) -> Any:
         """Records what `run` does as a part of `block`."""
         if self.blocks and self.blocks[-1] is block:  # its own `forward` calls that of HybridBlock
             return run()
@@ -257,7 +257,7 @@ class Recorder:
 
     # Operators
 
-    def _place(self, block: Program, user: FrameType | None) -> _Place:
+    def _place(self, block: HybridForward, user: FrameType | None) -> _Place:
         outer = self._places[-1]
         path = self._paths.get(id(block))
         if path is None:

@@ -23,7 +23,7 @@ from gluonjit.symbol.symbol import Symbol
 from gluonjit.trace import block_attributes, facts
 from gluonjit.trace.guards import alias_pattern
 from gluonjit.trace.memory import read
-from gluonjit.trace.protocols import Held, Program
+from gluonjit.trace.protocols import Held, HybridForward
 from gluonjit.trace.recorder import Recorder
 from gluonjit.trace.traced_symbol import TracedSymbol
 
@@ -210,7 +210,7 @@ def _declared(param: Held) -> TensorType:
     return TensorType(dtype(param.dtype), tuple(param.shape or ()))
 
 
-def trace(block: Program, args: Sequence[Any]) -> Trace:
+def trace(block: HybridForward, args: Sequence[Any]) -> Trace:
     """Runs `block.hybrid_forward` on symbols that stand for `args` (nested NDArrays and Nones).
 
     Initializes parameters whose shape follows from the arguments. Raises TraceError for what cannot be compiled,
@@ -229,7 +229,7 @@ def trace(block: Program, args: Sequence[Any]) -> Trace:
     return found
 
 
-def _trace(block: Program, leaves: Sequence[NDArray], form: Any, pattern: Sequence[int]) -> Trace:
+def _trace(block: HybridForward, leaves: Sequence[NDArray], form: Any, pattern: Sequence[int]) -> Trace:
     with stage("tracing"):
         recorder, inputs, result = record(block, leaves, form, pattern)
     first = recorder.attributes
@@ -280,7 +280,7 @@ def _is_part(handle: TracedSymbol, root: TensorType | None) -> bool:
 
 
 def record(
-    block: Program,
+    block: HybridForward,
     leaves: Sequence[NDArray],
     form: Any,
     pattern: Sequence[int],
@@ -315,7 +315,7 @@ def _family(block: Any) -> list[Any]:
     return [block, *(b for child in block._children.values() for b in _family(child))]
 
 
-def parameter_shapes(block: Program, args: Sequence[Any]) -> dict[Held, tuple[int, ...]]:
+def parameter_shapes(block: HybridForward, args: Sequence[Any]) -> dict[Held, tuple[int, ...]]:
     """The inferred shapes of all uninitialized parameters, for arguments like `args`."""
     leaves, form = flatten(tuple(args))
     if not leaves:

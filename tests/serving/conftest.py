@@ -95,9 +95,9 @@ def starting():
 
 def _started(sources, *, control=False, reload=0.0, **limits):
     from gluonjit.tools.serving.limits import Limits
-    from gluonjit.tools.serving.served_models import ModelStore, Options, Source
+    from gluonjit.tools.serving.served_models import ModelFiles, ModelStore, Options
 
-    made = [Source(**{"inputs": {"data": "batchx4"}, "version": 1, **source}) for source in sources]
+    made = [ModelFiles(**{"inputs": {"data": "batchx4"}, "version": 1, **source}) for source in sources]
     running = Running(ModelStore(lambda: made, Options(limits=Limits(**limits))), control=control, reload=reload)
     try:
         yield running

@@ -14,7 +14,7 @@ from gluonjit.c_library.library import compile_library, write
 from gluonjit.c_library.library_source import source_of
 from gluonjit.tools.serving.copies import copied, remove_abandoned
 from gluonjit.tools.serving.inference_protocol import Refused
-from gluonjit.tools.serving.served_models import ModelStore, Options, Source, in_folder
+from gluonjit.tools.serving.served_models import ModelFiles, ModelStore, Options, in_folder
 
 SHAPES = {"data": "batchx4"}
 
@@ -28,7 +28,7 @@ def folder(exported, tmp_path):
 
 @pytest.fixture
 def store(folder):
-    found = ModelStore(lambda: in_folder(folder, Source("", 1, (), SHAPES)), Options())
+    found = ModelStore(lambda: in_folder(folder, ModelFiles("", 1, (), SHAPES)), Options())
     found.load_all()
     yield found
     found.close()
@@ -211,7 +211,7 @@ def test_no_copies_stay(folder, tmp_path_factory, monkeypatch):
     """A server may be killed at any time."""
     temporary = tmp_path_factory.mktemp("temporary")
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
-    found = ModelStore(lambda: in_folder(folder, Source("", 1, (), SHAPES)), Options())
+    found = ModelStore(lambda: in_folder(folder, ModelFiles("", 1, (), SHAPES)), Options())
     try:
         found.load_all()
         assert list(temporary.iterdir()) == []

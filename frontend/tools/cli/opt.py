@@ -202,13 +202,13 @@ class Explained:
 
 
 def _reduced(arguments: argparse.Namespace, graph: Graph, steps: Sequence[Any], target: Any) -> Graph:
-    from gluonjit.passes import reduce
+    from gluonjit.passes import delta_debugging
 
     shows: Callable[[Graph], bool]
     if arguments.reduce == "fails":
-        shows = reduce.fails(steps, target=target)
+        shows = delta_debugging.fails(steps, target=target)
     elif arguments.reduce == "differs":
-        shows = reduce.differs(steps, target=target)
+        shows = delta_debugging.differs(steps, target=target)
     else:
         shows = _by_command(arguments.reduce)
 
@@ -216,7 +216,7 @@ def _reduced(arguments: argparse.Namespace, graph: Graph, steps: Sequence[Any], 
         if sys.stderr.isatty():
             print(f"\r{ops} ops, {tried} graphs tried ", end="", file=unescaped(sys.stderr))
 
-    found = reduce.reduced(graph, shows, progress)
+    found = delta_debugging.reduced(graph, shows, progress)
     if sys.stderr.isatty():
         print("\r\x1b[K", end="", file=unescaped(sys.stderr))
     print(f"{len(graph.ops)} ops reduced to {len(found.ops)}", file=sys.stderr)

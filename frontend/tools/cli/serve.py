@@ -184,11 +184,11 @@ def _is_there(name: str) -> bool:
 
 def sources(arguments: argparse.Namespace) -> Callable[[], Sequence[Any]]:
     """The models that the command line names. MXNetError for what is none, and for inputs of others."""
-    from gluonjit.tools.serving.served_models import Source, in_folder
+    from gluonjit.tools.serving.served_models import ModelFiles, in_folder
 
     batching = {"auto": None, "on": True, "off": False}[arguments.batching]
-    common = Source("", 1, (), {}, batching, arguments.max_batch, arguments.delay / 1000, dict(arguments.limit))
-    fixed: list[Source] = []
+    common = ModelFiles("", 1, (), {}, batching, arguments.max_batch, arguments.delay / 1000, dict(arguments.limit))
+    fixed: list[ModelFiles] = []
     folders: list[Path] = []
     for text in arguments.models:
         match = _MODEL.fullmatch(text)
@@ -209,7 +209,7 @@ def sources(arguments: argparse.Namespace) -> Callable[[], Sequence[Any]]:
             )
     given = [_input(text) for text in arguments.input]
 
-    def found() -> list[Source]:
+    def found() -> list[ModelFiles]:
         everything = [*fixed, *(s for folder in folders for s in in_folder(folder, common))]
         return [replace(s, inputs={**s.inputs, **_inputs_of(s.name, given)}) for s in everything]
 

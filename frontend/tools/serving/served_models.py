@@ -31,7 +31,7 @@ MOST_OTHER = 1024
 
 
 @dataclass(frozen=True)
-class Source:
+class ModelFiles:
     """Files of one version of a model, and how it is served."""
 
     name: str
@@ -54,7 +54,7 @@ class Served:
 
     def __init__(
         self,
-        source: Source,
+        source: ModelFiles,
         options: Options,
         observe: Callable[..., None],
         hand_over: Callable[[Callable[[], None]], object],
@@ -187,7 +187,7 @@ class ModelStore:
 
     def __init__(
         self,
-        sources: Callable[[], Sequence[Source]],
+        sources: Callable[[], Sequence[ModelFiles]],
         options: Options = Options(),
         observe: Callable[..., None] = lambda *what: None,
     ) -> None:
@@ -294,7 +294,7 @@ class ModelStore:
         with self._lock:
             self._drop(list(self._served))
 
-    def _load(self, source: Source) -> None:
+    def _load(self, source: ModelFiles) -> None:
         key = (source.name, source.version)
         stamp = _stamp(source)
         new = Served(source, self.options, self._observe, lambda task: self.hand_over(task))
@@ -310,14 +310,14 @@ class ModelStore:
             served.remove()
 
 
-def _beside(source: Source) -> list[str]:
+def _beside(source: ModelFiles) -> list[str]:
     """The file of weights that a library maps, if it has one."""
     libraries = [Path(f) for f in source.files if f.endswith(".so")]
     weights = [f.with_name(f"{f.stem.removeprefix('lib')}.weights") for f in libraries]
     return [str(f) for f in weights if f.is_file()]
 
 
-def _stamp(source: Source) -> Any:
+def _stamp(source: ModelFiles) -> Any:
     """What changes with the files; None if one is missing."""
     found: list[Any] = [source]
     for file in (*source.files, *_beside(source)):
@@ -333,7 +333,7 @@ def _stamp(source: Source) -> Any:
 # ---- repositories
 
 
-def in_folder(root: Path, defaults: Source) -> list[Source]:
+def in_folder(root: Path, defaults: ModelFiles) -> list[ModelFiles]:
     """The models of a repository: `root/NAME/VERSION/files`, or `root/NAME/files` for version 1.
 
     The files of a version are a graph and its parameters, an ONNX file, a library, or `model.py` with `net`;
@@ -377,7 +377,7 @@ _KEYS: Mapping[str, Any] = {
 }
 
 
-def _configured(source: Source, path: Path) -> Source:
+def _configured(source: ModelFiles, path: Path) -> ModelFiles:
     if not path.is_file():
         return source
     try:

@@ -1,4 +1,4 @@
-"""`passes.reduce`: graphs that show a fault become small."""
+"""`passes.delta_debugging`: graphs that show a fault become small."""
 
 import random
 
@@ -10,7 +10,7 @@ from gluonjit.ir.graph import Builder, rewrite
 from gluonjit.ir.types import IRError, tensor
 from gluonjit.passes import register_pass
 from gluonjit.passes.dce import dce
-from gluonjit.passes.reduce import differs, fails, reduced
+from gluonjit.passes.delta_debugging import differs, fails, reduced
 
 
 def _replaces(name, rule):

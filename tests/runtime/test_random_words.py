@@ -6,7 +6,7 @@ import pytest
 import gluonjit as mx
 from gluonjit.ir.primitives.random_bits import words_from
 from gluonjit.ir.types import I32, I64
-from gluonjit.runtime import drawing
+from gluonjit.runtime import random_words
 
 
 @pytest.mark.parametrize("kind", [I32, I64], ids=str)
@@ -15,33 +15,33 @@ def test_compiled_blocks_have_the_bits_of_numpy(kind):
     for key in (np.array([12345, (1 << 33) + 7]), np.array([2**32 - 1, -1])):
         for start in (0, 1 << 14, (1 << 32) - 9, (1 << 33) + 5):
             for size in (1, 1 << 14, (1 << 14) + 1):
-                found = drawing._from_blocks(key, start, size, kind)
+                found = random_words._from_blocks(key, start, size, kind)
                 wanted = words_from(key, start, size, kind, 0)
                 assert found.dtype == wanted.dtype and (found == wanted).all()
 
 
 def test_a_program_that_has_drawn_much_is_compiled_and_draws_the_same(monkeypatch):
     calls = []
-    whole = drawing._from_blocks
-    monkeypatch.setattr(drawing, "_from_blocks", lambda *given: calls.append(given[2]) or whole(*given))
+    whole = random_words._from_blocks
+    monkeypatch.setattr(random_words, "_from_blocks", lambda *given: calls.append(given[2]) or whole(*given))
 
     def drawn(before):
-        monkeypatch.setattr(drawing, "_drawn", before)
+        monkeypatch.setattr(random_words, "_drawn", before)
         calls.clear()
         mx.random.seed(7)
         draws = [mx.nd.random.uniform, mx.nd.random.normal, lambda shape: mx.nd.random.randint(0, 99, shape=shape)]
         found = [draw(shape=shape).asnumpy() for draw in draws for shape in ((3,), (70, 80), (20_000,))]
-        return found, list(calls), drawing._drawn
+        return found, list(calls), random_words._drawn
 
     first, none, count = drawn(0)
-    later, sizes, most = drawn(drawing._MANY)
-    assert not none and 0 < count < most == drawing._MANY
-    assert sizes and min(sizes) >= drawing._FEW, "few words are not worth a block"
+    later, sizes, most = drawn(random_words._MANY)
+    assert not none and 0 < count < most == random_words._MANY
+    assert sizes and min(sizes) >= random_words._FEW, "few words are not worth a block"
     assert all((a == b).all() for a, b in zip(first, later))
 
 
 def test_without_a_front_end_numpy_draws(monkeypatch):
-    monkeypatch.setattr(drawing, "backend", None)
-    monkeypatch.setattr(drawing, "_drawn", drawing._MANY)
+    monkeypatch.setattr(random_words, "backend", None)
+    monkeypatch.setattr(random_words, "_drawn", random_words._MANY)
     key = np.array([1, 2])
-    assert (drawing.words(key, 5, 5000, I32) == words_from(key, 5, 5000, I32, 0)).all()
+    assert (random_words.words(key, 5, 5000, I32) == words_from(key, 5, 5000, I32, 0)).all()
