@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 BATCHES = 4
-"""So many batches are taken in turn, so that a loss curve is one of learning."""
+"""Batches that are taken in turn, so that a loss curve is one of learning."""
 WORDS = 10_000
 """The size of T6's vocabulary, for both its inputs and its labels."""
 

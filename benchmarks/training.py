@@ -30,7 +30,7 @@ ENGINES = {
 }
 _PACKAGES = {"torch_eager": "torch", "torch_compile": "torch", "jax": "jax"}
 EARLY = 2
-"""So many losses are compared before rounding has grown; the second is the first that an update had a part in."""
+"""Losses that are compared before rounding has grown; the second is the first that an update had a part in."""
 GOAL = 0.8
 """MXNet's time by ours, at least."""
 

@@ -106,7 +106,7 @@ class Elementwise(HybridBlock):
 
 
 class Detector(HybridBlock):
-    """An SSD for images of 300 x 300: MobileNet 1.0 cut behind strides 16 and 32, four smaller scales behind it.
+    """An SSD for images of 300 x 300: MobileNet 1.0 cut after strides 16 and 32, four smaller scales after it.
 
     Returns probabilities (batch, classes + 1, anchors), offsets of boxes (batch, 4 anchors), anchors (1, anchors, 4):
     what MultiBoxDetection takes."""

@@ -83,7 +83,7 @@ class Net(IntEnum):
     WEIGHTS = 40  # ptr: where they begin, if they are in a file
     MUTEX = 64  # pthread_mutex_t: at most 64 bytes
     HANDLES = 128  # pthread_t of each worker
-    TABLES = HANDLES + 8 * MAX_THREADS  # of every program of the target, one behind the other
+    TABLES = HANDLES + 8 * MAX_THREADS  # of every program of the target, one after the other
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Model:
     inputs: tuple[TensorType, ...]
     outputs: tuple[TensorType, ...]
     fixed: tuple[dict[str, int], ...]
-    """For each program, the sizes of dimensions that it is for alone."""
+    """For each program, the sizes of those dimensions for which it serves one size alone."""
     description: str
     """JSON."""
     version: str
@@ -578,7 +578,7 @@ class _Driver:
             f.ret(f.op(f"select i1 {refused}, i32 {int(Status.BAD_DATA)}, i32 {int(Status.OK)}"))
 
     def _give_back(self, f: Function) -> None:
-        """Frees the arena, unless it is the one behind the net itself."""
+        """Frees the arena, unless it is the one that follows the net itself."""
         arena = _field(f, Net.ARENA, "ptr")
         first = f.gep("i8", "%net", self._bytes)
         with f.if_(f.op(f"icmp ne ptr {arena}, {first}")):

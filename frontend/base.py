@@ -149,14 +149,14 @@ _LIB = _Library()
 
 
 def ctypes2buffer(cptr: Any, length: int) -> bytearray:
-    """A copy of `length` bytes behind a pointer to characters."""
+    """A copy of the `length` bytes that a pointer to characters points to."""
     if not isinstance(cptr, ctypes.POINTER(ctypes.c_char)):
         raise RuntimeError("expected char pointer")
     return bytearray(ctypes.string_at(cptr, length))
 
 
 def ctypes2numpy_shared(cptr: Any, shape: Sequence[int]) -> np.ndarray:
-    """An array in the memory behind a pointer to floats."""
+    """An array in the memory that a pointer to floats points to."""
     if not isinstance(cptr, mx_float_p):
         raise RuntimeError("expected float pointer")
     return np.ctypeslib.as_array(cptr, tuple(shape))

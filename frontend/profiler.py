@@ -89,7 +89,7 @@ class _Profiler:
         self.paused = False
         self.records: list[_Record] = []
         self.profiles: list[Recording] = []
-        """Of compiled code, complete ones."""
+        """Complete profiles of compiled code."""
         self._recording: AbstractContextManager[Recording] | None = None
         self._replaced: list[tuple[Any, str, Any]] = []
         self._lock = threading.Lock()
@@ -190,7 +190,7 @@ def _places(profiler: _Profiler) -> Iterator[tuple[Any, str, Callable[..., Any]]
 CUSTOM = "Custom Operator"
 """The category of operators that users wrote in Python."""
 _CALLS = 100
-"""Of so many of each program's last calls the trace has all kernels."""
+"""The last calls of each program of which the trace has all kernels."""
 _profiler = _Profiler()
 
 

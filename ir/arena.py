@@ -28,7 +28,8 @@ class Tenant(NamedTuple):
 
 
 def tenants(graph: Graph) -> list[Tenant]:
-    """Of the graph's own arena, in the order in which they move in; those of the bodies of loops are workspaces."""
+    """The values in the graph's own arena, in the order in which they move in; those of the bodies of loops are
+    workspaces."""
     places = windows(graph)
     owned = result_buffers(graph, places)
     last = last_uses(graph, places)

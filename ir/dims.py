@@ -226,7 +226,8 @@ def relying() -> Iterator[Relying]:
 
 @contextmanager
 def right_either_way() -> Iterator[None]:
-    """For questions of which both answers lead to what is right for all sizes: `relying` does not note them."""
+    """A context for questions of which both answers lead to what is right for all sizes: `relying` does not note
+    them."""
     outer = _reliance.noted
     try:
         yield

@@ -299,7 +299,8 @@ class Builder(Emitter):
         self.stream = 0
         """The random stream that the next `random_bits` takes."""
         self.key: Value | None = None
-        """The value (seed, counter) of type i64[2] behind `random_bits`; made on first use, as a graph input."""
+        """The value (seed, counter) of type i64[2] that `random_bits` draws from; made on first use, as a graph
+        input."""
         self._self = ref(self)
         self._inputs: list[Value] = []
         self._ops: list[Op] = []

@@ -17,7 +17,7 @@ CACHES = (32 << 10, 512 << 10, 8 << 20)
 LINE, PAGE = 64, 4096
 """Bytes of a cache line, and of a page, where nothing better is known."""
 ALIGNMENT = LINE
-"""Of memory that kernels use, in bytes: a cache line, and the widest vector in use. All code relies on it."""
+"""Alignment of memory that kernels use, in bytes: a cache line, and the widest vector in use. All code relies on it."""
 WORTH_A_THREAD = 8000
 """Nanoseconds of work that make it worth using one more thread."""
 
@@ -27,9 +27,9 @@ class Multiplication:
     """How elements of a type are multiplied, and the products added up."""
 
     dtype: DType
-    """Of the factors in memory."""
+    """The type of the factors in memory."""
     computed_in: DType
-    """Of the factors in registers."""
+    """The type of the factors in registers."""
     sums: DType
     terms: int = 1
     """Products that one instruction adds to each lane of a sum."""
@@ -116,7 +116,7 @@ class Machine:
 
     @property
     def cycles_per_multiply_add(self) -> float:
-        """Of a vector, where many do not wait for each other."""
+        """Cycles of a vector's multiply-add, where many do not wait for each other."""
         return (1 if self.has_fma else 2) / self.units
 
     @property

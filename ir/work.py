@@ -53,7 +53,7 @@ def _flops(op: Op) -> Extent:
 
 
 def bytes_read(op: Op) -> Extent:
-    """Of its operands, as far as it reads them: a part counts where that is all it takes."""
+    """Bytes of its operands, as far as it reads them: a part counts where that is all it takes."""
     if not op.regions:
         return sum(v.type.nbytes for v in op.operands)
     total: Extent = 0
@@ -68,8 +68,8 @@ def bytes_read(op: Op) -> Extent:
 
 
 def bytes_moved(op: Op) -> Extent:
-    """Of operands and results, each counted once, as if everything between them stayed in registers. Those of a loop
-    are what its iterations move."""
+    """Bytes of operands and results, each counted once, as if everything between them stayed in registers. Those of a
+    loop are what its iterations move."""
     if op.definition.level == "control":
         inside = [sum(bytes_moved(o) for o in region.ops) for region in op.regions]
         return op.attrs["trip"] * sum(inside) if op.name == "loop" else most(inside)

@@ -33,7 +33,7 @@ class Alternative(NamedTuple):
 
 
 class Choice:
-    """Of a kernel. Ops have no open sizes."""
+    """What is asked about the choice of a kernel. Ops have no open sizes."""
 
     def nanoseconds(self, op: Op, target: Machine) -> float:
         """What a call is expected to take on one core."""

@@ -44,8 +44,8 @@ def differentiate(
     """Appends the gradient of a graph to it: the joint graph.
 
     `wrt`: the numbers of the inputs to differentiate by (default: those of a float type); `heads`: the numbers of the
-    outputs that get a cotangent (default: likewise). The result has an input for the cotangent of each head behind the
-    others, and behind the outputs the cotangent of each `wrt`, zeros if nothing depends on it. Its attributes say
+    outputs that get a cotangent (default: likewise). The result has an input for the cotangent of each head after the
+    others, and after the outputs the cotangent of each `wrt`, zeros if nothing depends on it. Its attributes say
     what is what: `primals`, the number of outputs of the given graph, `cotangents`, the number of inputs added, and
     `late`, how many of the updates (the last ones) belong to the gradient: see `with_gradient`.
 

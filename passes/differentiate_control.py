@@ -113,7 +113,7 @@ def branch_forward(
 
 
 def _gradients_only(graph: Graph, states: Sequence[int]) -> Graph:
-    """A joint graph without the outputs of the forward part; behind the gradients, the new values of these inputs."""
+    """A joint graph without the outputs of the forward part; after the gradients, the new values of these inputs."""
     b = Builder(graph.name, graph.level)
     inputs = [b.input(v.name, v.type) for v in graph.inputs]
     values = _copied(b, graph, inputs)

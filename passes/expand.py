@@ -15,7 +15,7 @@ def expand(graph: Graph, *, gradients: bool = False) -> Graph:
 
     Operators behave as the graph attribute `training` says, or their own annotation `.training`. Random ones draw the
     streams that their annotation `.stream` begins with, or the next free ones; `streams` becomes the number of streams
-    that a call uses up. The input `rng_key` (i64[2]: seed, counter) is added behind the others when one is needed and
+    that a call uses up. The input `rng_key` (i64[2]: seed, counter) is added after the others when one is needed and
     none is there.
 
     With `gradients`, operators whose gradient is not that of their expansion become `with_gradient`; otherwise, its

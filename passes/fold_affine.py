@@ -1,6 +1,6 @@
 """`fold-affine`: scales and shifts per channel move into the convolution or dense layer beside them.
 
-    conv(x, w) * s + t  →  conv(x, w * s) + t          (BatchNorm behind a convolution; s per output channel)
+    conv(x, w) * s + t  →  conv(x, w * s) + t          (BatchNorm after a convolution; s per output channel)
     conv(x * s + t, w)  →  conv(x, w * s) + Σ w * t    (affine op before the convolution; s and t per input channel)
 
 where s and t, like w, depend on parameters and constants alone, so that `hoist` has the products of weights computed
@@ -96,7 +96,7 @@ class _Folder(Rewriter):
         self.fixed.update(op.result for op in graph.ops if op.name == "broadcast" and op.operands[0] in self.fixed)
         self.results = set(graph.results)
         self.linear: dict[Value, _Linear] = {}
-        """By values of the old graph."""
+        """What is known of values of the old graph."""
         self.folded = False
 
     def visit(self, op: Op) -> Sequence[Value] | None:

@@ -22,7 +22,7 @@ from gluonjit.passes.dce import dce
 from gluonjit.passes.manager import register_pass
 
 _TASKS = 10
-"""So many are wanted, for threads to share."""
+"""Tasks that are wanted, for threads to share."""
 _TWICE = 0.08
 """The share of rows that may be computed twice, for tasks that stay near, and more of them."""
 _CONSTANTS = 2

@@ -23,7 +23,7 @@ from gluonjit.ir.primitives.movement import broadcast_dims
 from gluonjit.passes.manager import register_pass
 
 Steps = tuple[int, ...]
-"""For each axis of a value: every how manieth element is wanted, from the first one on."""
+"""For each axis of a value, the step between wanted elements, the first of which is element 0."""
 
 _PER_BYTE = 2
 """Multiply-adds in the time of moving a byte."""
@@ -213,6 +213,6 @@ def _faster(op: Op, steps: Steps | None, thinned: dict[Value, Steps]) -> dict[st
     attrs[key] = tuple(stride * own[target] // read[axis] for axis, target, stride, *_ in axes)
     if op.name == "slice":
         attrs["size"] = _thinner(op.result.shape, own)
-    else:  # a crop or padding behind the last element that is read
+    else:  # a crop or padding after the last element that is read
         attrs["high"] = tuple(0 if read[axis] > 1 else n for (axis, *_), n in zip(axes, attrs["high"], strict=True))
     return attrs

@@ -234,7 +234,7 @@ def _run(step: Pass, graph: Graph, arguments: Mapping[str, Any]) -> Graph:
 
 
 def levels(pipeline: Pipeline, level: str) -> str:
-    """The level of a graph of this level behind a pipeline. IRError if one of the passes needs another one."""
+    """The level of a graph of this level after a pipeline. IRError if one of the passes needs another one."""
     for name, _ in parse_pipeline(pipeline):
         step = find_pass(name)
         if why := _too_early(step, level):

@@ -43,7 +43,7 @@ outputs of the forward graph are saved, and of a long one what lives between its
 def partition(graph: Graph, *, half: str = "forward", remat: str = "elementwise") -> Graph:
     """One half of a joint graph.
 
-    `forward` has the given graph's inputs and, behind its outputs, what is saved; its attribute `saved_bytes` tells how
+    `forward` has the given graph's inputs and, after its outputs, what is saved; its attribute `saved_bytes` tells how
     much memory that takes. `backward` takes the saved values, among them inputs, and the cotangents; its attribute
     `saved` numbers where the former come from: input k as k, output k as -1 - k. `remat` is what the backward graph may
     compute again: `elementwise` or `all`.
@@ -202,7 +202,7 @@ def _computed_late(graph: Graph, cotangents: int) -> Graph:
     done: dict[Op, None] = {}
 
     def emit(op: Op) -> None:
-        """Emits the op behind what it needs, and then what only states need of its results."""
+        """Emits the op after what it needs, and then what only states need of its results."""
         pending = [op]
         while pending:
             next_op = pending[-1]
@@ -303,7 +303,7 @@ def _nearest(graph: Graph, known: Sequence[Value], read: Sequence[Value]) -> lis
 
 
 _FEW = 8
-"""A graph is not divided into sections if its gradient reads no more than so many times what lives between two ops."""
+"""The ratio of what a gradient reads to what lives between two ops up to which a graph is not divided into sections."""
 
 
 def _between(graph: Graph, outputs: Sequence[Value], late: Collection[Value]) -> list[Value]:
@@ -318,7 +318,7 @@ def _between(graph: Graph, outputs: Sequence[Value], late: Collection[Value]) ->
     made = [sum(hint(r.type.nbytes) for r in op.results if r in read and op.name != "broadcast") for op in ops]
     living: set[Value] = set()
     alive: list[tuple[Value, ...]] = []
-    """The values that are made before and read behind each op."""
+    """The values that are made before and read after each op."""
     for k, op in enumerate(ops):
         living.update(r for r in op.results if last.get(r, k) > k)
         living.difference_update([v for v in op.operands if last[v] == k])

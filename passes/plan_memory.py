@@ -156,7 +156,7 @@ def _first_fit(size: int, taken: list[tuple[int, int]], partners: list[tuple[int
 
 
 _END = 2**62
-"""An offset behind every buffer."""
+"""An offset after every buffer."""
 
 
 def _merged(intervals: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -93,7 +93,7 @@ def _sums_pixels(pool: Op, conv: Op) -> bool:
 
 
 def _pools_first(conv: Op, pool: Op) -> bool:
-    """Whether averaging before the convolution is less work than behind it, as the two stand in either order."""
+    """Whether averaging before the convolution is less work than after it, as the two stand in either order."""
     layout = Layout.parse(conv.attrs["layout"])
     x, w = conv.operands
     channels, filters = hint(x.shape[layout.input[1]]), hint(w.shape[layout.weight[0]])

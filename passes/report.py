@@ -99,7 +99,7 @@ class Told(NamedTuple):
 
 @contextmanager
 def watching() -> Iterator[Callable[[str, Graph], Told]]:
-    """A context whose function, called behind each pass with its name and the graph that it was given, returns what the
+    """A context whose function, called after each pass with its name and the graph that it was given, returns what the
     pass told."""
     with counting() as fired, listening() as heard:
         before = fired.copy()
@@ -117,7 +117,7 @@ def watching() -> Iterator[Callable[[str, Graph], Told]]:
 
 
 def first_line(rule: Rule) -> str:
-    """Of its documentation."""
+    """The first line of its documentation."""
     return (rule.__doc__ or "").strip().partition("\n")[0]
 
 

@@ -209,4 +209,4 @@ def holds(wide: DType, narrow: DType) -> bool:
 
 
 _DIGITS = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}
-"""Integers of so many bits are exact in each float type."""
+"""For each float type, the bits of integers that are exact in it."""

@@ -95,7 +95,7 @@ def _dims_through_reshape(
     out: list[int] = []
     at = -1
     for n in old:
-        # The first free place for an axis of 1 leaves the most to those behind it.
+        # The first free place for an axis of 1 leaves the most to those after it.
         place = at + 1 if n == 1 else next(places)
         if not at < place < rank:
             return None

@@ -147,7 +147,7 @@ def _nested(matrices: Sequence[Matrix]) -> np.ndarray:
 
 
 def algorithms(op: Op, target: Machine) -> Iterator[Alternative]:
-    """Of a convolution's kernel: directly, and by each transform."""
+    """The ways to compute a convolution: directly, and by each transform."""
     problem = _problem(op)
     if problem is None:
         return
@@ -160,7 +160,7 @@ def algorithms(op: Op, target: Machine) -> Iterator[Alternative]:
 
 
 def why_directly(op: Op) -> str:
-    """Of a direct convolution."""
+    """Why the convolution is computed directly."""
     if _problem(op) is None:
         return "directly, as there is no transform for strides, dilation, groups and such types"
     return "directly, as a transform saves too little"

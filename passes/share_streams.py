@@ -74,7 +74,7 @@ class _Shared(Rewriter):
             if d.start not in known:
                 known.append(d.start)
         self.rows: dict[tuple[Value, int], Value] = {}
-        """By key and first stream."""
+        """The row for each key and first stream."""
 
     def visit(self, op: Op) -> Sequence[Value] | None:
         d = self.draws.get(op)

@@ -1,4 +1,4 @@
-"""`sink-reshapes`: moves reshapes behind elementwise work and into broadcasts, where they no longer split groups.
+"""`sink-reshapes`: moves reshapes after elementwise work and into broadcasts, where they no longer split groups.
 
 `exp(reshape(x))` becomes `reshape(exp(x))`, and a broadcast of a reshape that only adds axes of 1 becomes a broadcast
 of what was reshaped. What `keepdims` reductions leave behind disappears this way, so that `fuse` sees a row's value

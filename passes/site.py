@@ -64,7 +64,7 @@ class Site:
 
     def is_open_in_images(self) -> bool:
         """Whether at most the number of images and their spatial extents are open, in a way that kernels know: the
-        positions that are left over behind the last window do not depend on a size."""
+        positions that are left over after the last window do not depend on a size."""
         anchor = self.anchor
         (x, w), y = anchor.operands, anchor.result
         if not w.type.is_static or not is_static((x.shape[-1], y.shape[-1])):

@@ -141,7 +141,7 @@ def register_tiles(
 
 
 _SIZES = (2, 4, 7, 8, 10, 16, 25)
-"""Of the names of an open line: its tile should suit all of them."""
+"""Sizes that the names of an open line may have: its tile should suit all of them."""
 _LENGTH = 0.01
 """What share of the time code for one more length of a tile is worth."""
 

@@ -179,5 +179,5 @@ def _positions(problem: Problem, tile: Winograd) -> int:
 
 
 def tile_count(problem: Problem, outputs: Sequence[int]) -> int:
-    """How many tiles of so many pixels along both axes the result is cut into."""
+    """How many tiles of `outputs` pixels along both axes the result is cut into."""
     return problem.images * math.prod(-(-n // m) for n, m in zip(problem.out, outputs))

@@ -104,7 +104,7 @@ class _Planner:
         for v, made in self.source.items():
             self.renamed.setdefault(made, []).append(v)
         self.windows: dict[Value, Window] = {}
-        """Of values that do not lie in buffers of their own."""
+        """The windows of values that do not lie in buffers of their own."""
         self.results = set(self.graph.results)
 
     def window(self, v: Value) -> Window:

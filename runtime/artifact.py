@@ -37,7 +37,7 @@ class Artifact:
     interface: Interface | None = None
     """None for code that is not a graph's."""
     relies: bool = False
-    """Of a kernel: whether it relies on open dimensions not being 1 (`ir.dims.relying`)."""
+    """For a kernel: whether it relies on open dimensions not being 1 (`ir.dims.relying`)."""
 
 
 def pack(key: str, artifact: Artifact) -> bytes:

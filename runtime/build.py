@@ -115,7 +115,7 @@ def _check_undecided(graph: Graph) -> None:
 
 
 _MOST_NAMES = 3
-"""For more open dimensions there are too many cases to look at."""
+"""Open dimensions up to which all cases are looked at."""
 
 
 def expands_alike(graph: Graph, expanded: Graph | None = None) -> bool:

@@ -52,15 +52,16 @@ class Watcher(Protocol):
     def entry(
         self, function: NativeFunction, table: np.ndarray, nthreads: int, fallback: Callable[..., Any]
     ) -> tuple[int, Callable[[Any], Any]] | None:
-        """For calls that go from Python straight to native code with this table: (the address to be called instead of
-        the function's, what makes of the callable one that notes its calls). None if they need not be noted."""
+        """What calls need that go from Python straight to native code with this table: (the address to be called
+        instead of the function's, what makes of the callable one that notes its calls). None if they need not be
+        noted."""
 
 
 watcher: Watcher | None = None
 """What measures calls now."""
 
 _MOST_SIZES = 64
-"""For how many sizes an executable with open dimensions keeps what it has computed for them, some kilobytes each."""
+"""The sizes for which an executable with open dimensions keeps what it has computed, some kilobytes each."""
 
 
 class NativeFunction:
@@ -83,7 +84,7 @@ class NativeFunction:
         """Whether it needs sizes."""
         self.arenas = arenas or ArenaPool()
         self.scratch_offset: Any = aligned(layout.arena, ALIGNMENT)
-        """Where scratch memory begins, behind the arena; each thread has its own part."""
+        """Where scratch memory begins, after the arena; each thread has its own part."""
         self.constants = [aligned_copy(c) for c in layout.constants]
         self.template = np.zeros(layout.size + MEASURING, np.int64)
         for slot, constant in zip(layout.constant_slots, self.constants, strict=True):
@@ -163,7 +164,7 @@ class Bound:
 
 
 class Results(list[np.ndarray]):
-    """Of a `prepare` component. Nobody writes to them, or to the list."""
+    """The results of a `prepare` component. Nobody writes to them, or to the list."""
 
 
 @dataclass

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from gluonjit.codegen.target import host
 
-# MXNet's name: the CPU feature behind it, in LLVM's spelling.
+# MXNet's name: the CPU feature that it stands for, in LLVM's spelling.
 _CPU = {
     "CPU_SSE": "sse",
     "CPU_SSE2": "sse2",

@@ -18,9 +18,9 @@ class MachineUse(NamedTuple):
     cores: int
     """That the machine has."""
     own: float
-    """At work for this process."""
+    """Cores at work for this process."""
     others: float
-    """At work for other programs, or taken away by the host of a virtual machine."""
+    """Cores at work for other programs, or taken away by the host of a virtual machine."""
 
     def crowded(self, threads: int) -> bool:
         """Whether the others took cores that this process would have used for `threads` threads."""
@@ -40,7 +40,7 @@ class Clocks(NamedTuple):
         return cls(time.perf_counter(), time.process_time(), _machine_seconds())
 
     def use_since(self) -> MachineUse | None:
-        """From this moment to now; None if the system does not tell, or too little time has passed."""
+        """The use from this moment to now; None if the system does not tell, or too little time has passed."""
         now = Clocks.read()
         seconds = now.wall - self.wall
         if self.machine is None or now.machine is None or seconds < _LEAST:

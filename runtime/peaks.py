@@ -31,12 +31,12 @@ _STREAMS = 8
 BIG = 1 << 27
 """Bytes; larger than the last-level cache."""
 _SECONDS = 0.05
-"""For each of the two."""
+"""Seconds for each of the two measurements."""
 _FILE = "peaks.json"
 
 
 class Peaks(NamedTuple):
-    """Of float32, on so many threads."""
+    """Rates for float32 on a number of threads."""
 
     flops: float
     """Per second; a multiply-add counts as two."""
@@ -96,8 +96,8 @@ def _store_sum(f: llvm.Function, tile: Tile, vectors: Sequence[str]) -> None:
 
 
 def peaks(nthreads: int) -> Peaks:
-    """Of calls on so many threads. The first time on a machine this takes a fifth of a second. What is measured while
-    other programs need the cores is not kept for other processes."""
+    """The rates of calls on `nthreads` threads. The first time on a machine this takes a fifth of a second. What is
+    measured while other programs need the cores is not kept for other processes."""
     key = f"{host().cpu} {host().vector_bits} {nthreads}"
     known = _known()
     if key not in known:

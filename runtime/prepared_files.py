@@ -42,7 +42,7 @@ _SETTLED = 2.0
 """Seconds after which a file that is changed again gets another time of change, on every file system."""
 
 _sums: dict[tuple[object, ...], str] = {}
-"""Of parameters' files, by their facts."""
+"""Hashes of parameters' files, by their facts."""
 
 
 def folder() -> Path:

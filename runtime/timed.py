@@ -153,7 +153,7 @@ class Span(NamedTuple):
 
     begin: int
     end: int
-    """In nanoseconds of `perf_counter_ns`."""
+    """Begin and end in nanoseconds of `perf_counter_ns`."""
     threads: int
     """How many had a part in it, the first ones. The team may run a call on one thread."""
 
@@ -166,7 +166,7 @@ class Record:
     program: TimedProgram
     spans: list[Span] = field(default_factory=list)
     latest: deque[np.ndarray] = field(default_factory=deque)
-    """Of the last calls, the areas [threads, words] of the threads that had a part."""
+    """The areas [threads, words], in the last calls, of the threads that had a part."""
 
     def add(self, begin: int, end: int, areas: np.ndarray) -> None:
         """Notes a call; `areas` is [threads, words], 0 for threads that had no part in it."""

@@ -32,7 +32,7 @@ class Loaded:
 
 
 LOSSES = 20
-"""So many steps of a training engine note their loss."""
+"""Steps of a training engine that note their loss."""
 
 
 def losses_array(losses: Sequence[float]) -> list[np.ndarray]:

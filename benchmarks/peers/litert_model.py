@@ -107,7 +107,7 @@ class _Writer:
         x, kinds = node.inputs[0], self.schema.Padding
         sizes = self.net.shapes[x][2:]
         out = self.net.shapes[node.output][2:]
-        # Pads behind the last window do nothing; so count what is needed.
+        # Pads after the last window do nothing; so count what is needed.
         needed = [
             (p, max((o - 1) * s + k - size - p, 0))
             for o, s, k, size, p in zip(out, node.attrs["stride"], kernel, sizes, low)

@@ -23,7 +23,7 @@ class Rows(NamedTuple):
 
     dimension: str
     least: int
-    """So many of them each part must have."""
+    """The fewest rows that a part may have."""
 
 
 def rows_of(op: Op, target: Machine) -> Rows | None:

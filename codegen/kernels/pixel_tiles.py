@@ -96,7 +96,7 @@ def tile_kinds(axis: Axis, pixels: int, merge: bool) -> list[tuple[Kind, int, in
 
 
 def _tile_kind(axis: Axis, start: int, count: int, merge: bool) -> Kind:
-    """Of the tile of `count` pixels from output position `start` on."""
+    """The kind of the tile of `count` pixels that begins at output position `start`."""
     segments: list[Segment] = []
     for tap in range(axis.taps):
         active = tuple(c for c in range(count) if axis.reads(start + c, tap))

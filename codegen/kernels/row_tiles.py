@@ -26,7 +26,7 @@ class RowTiles:
         self.low = -(-least_usual(m) // rows)
         """The least number of tiles that there may be, if no dimension is 1."""
         self.heights: list[int] = []
-        """Of an open number of rows; empty if all of its tiles are whole."""
+        """The heights that tiles of an open number of rows may have; empty if all tiles are whole."""
         self.count: Any
         unit = math.gcd(rows, *m.terms.values()) if isinstance(m, Dim) else rows
         if isinstance(m, int) or unit == rows:
@@ -42,7 +42,7 @@ class RowTiles:
         self._unit, units, most = unit, m // unit, rows // unit
         self.count = f.div(f.add(units, most - 1), most)
         self._height = f.div(units, self.count)
-        """Of the lower tiles, in units."""
+        """The height of the lower tiles, in units."""
         self._higher = f.mod(units, self.count)
         """How many tiles are one unit higher: the first ones."""
 

@@ -23,7 +23,7 @@ from gluonjit.ir.primitives.reduction import accumulator
 from gluonjit.ir.types import BOOL, I64, IRError
 
 _SMALL = 1 << 12
-"""Up to so many elements, one thread does all the work."""
+"""Elements up to which one thread does all the work."""
 
 
 @writes(Sequential)
@@ -115,7 +115,7 @@ def _lines(s: Access, outer: Extent, inner: Extent, work: Extent, line: Callable
 def _vectors(s: Access, n: int) -> tuple[int, Callable[[Affine, Callable[[Affine], None]], None]]:
     """(how many vectors hold n elements, `run(v, body)`: `body` with the index of vector v's lanes).
 
-    The last one may be partial: it has code of its own, behind a test of v.
+    The last one may be partial: it has code of its own, under a test of v.
     """
     f, width = s.f, s.width
     if n == 1:

@@ -31,7 +31,7 @@ from gluonjit.ir.types import BF16, F16, F32, F64
 _INFINITY = {F16: 0x7C00, BF16: 0x7F80, F32: 0x7F800000, F64: 0x7FF0000000000000}
 
 _RANKED = 16
-"""Lines of up to so many elements are ordered by comparing each with all."""
+"""The longest line whose elements are ordered by comparing each with all others."""
 
 
 class Sort:
@@ -87,7 +87,7 @@ class Sort:
         return f"i{self.dtype.bits}"
 
     def _lanes(self, bits: int) -> int:
-        """In a vector, of elements that follow each other in memory."""
+        """How many elements that follow each other in memory a vector holds."""
         return self.s.width * 32 // bits if self.inner == 1 else 1
 
     def _element(self, k: Any, lanes: int = 1) -> str:
@@ -412,7 +412,7 @@ class Sort:
 
 
 def _network_size(n: int, lanes: int) -> tuple[int, int]:
-    """(lanes, rows) of a network for n items, in vectors of up to so many lanes."""
+    """(lanes, rows) of a network for n items, in vectors of up to `lanes` lanes."""
     rows = 2
     while rows < ROWS and rows * lanes < n:
         rows *= 2

@@ -236,7 +236,7 @@ class Network:
         return f.op(f"bitcast {part} {result} to {self.vector}")
 
     def block(self, registers: Sequence[str]) -> list[str]:
-        """As many registers as a power of two, sorted as one array."""
+        """The registers, whose number is a power of two, sorted as one array."""
         rows = list(registers)
         for low, high in _odd_even(len(rows)):
             rows[low], rows[high] = self.exchanged(rows[low], rows[high])
@@ -271,7 +271,7 @@ class Network:
         return self.f.mul(self.f.div(self.f.add(n, size - 1), size), size)
 
     def pad(self, items: str, n: Any, vectors: int = ROWS) -> None:
-        """Writes so many vectors of the greatest item there is behind n items."""
+        """Fills vectors after the n items with the greatest item there is."""
         greatest = self.splat((1 << (int(self.item[1:]) - 1)) - 1)
         for k in range(vectors):
             self.store(greatest, items, self.f.add(n, k * self.lanes))
@@ -357,7 +357,7 @@ def _odd_even(n: int) -> list[tuple[int, int]]:
 
 
 def _permutations(lanes: int, units: int) -> list[list[int]]:
-    """For each mask: the lanes in it, then the others; each lane is so many units."""
+    """For each mask of lanes, a permutation: the lanes in it, then the others. A lane has `units` units."""
     found = []
     for mask in range(1 << lanes):
         order = sorted(range(lanes), key=lambda lane: not mask >> lane & 1)

@@ -1,7 +1,7 @@
 """Sorting arrays of any length in place: quicksort by vectors, down to pieces that a network sorts in registers.
 
 A vector is divided by one comparison: its elements below a bound are moved together and stored at the front of the
-piece, the others in spare memory, from where they follow. Whole vectors are read and written. What they touch behind
+piece, the others in spare memory, from where they follow. Whole vectors are read and written. What they touch after
 the piece is not below any element of it, stays in order, and is put back; so no piece needs a tail.
 """
 
@@ -16,7 +16,7 @@ from gluonjit.codegen.text.llvm import Function, vector
 from gluonjit.ir.kernels.sort_words import BUCKETS
 
 PADDING = ROWS + 1
-"""Vectors behind the items that are read and written."""
+"""Vectors after the items that are read and written."""
 _MERGED = 2048
 """Bytes of items up to which merging is faster than quicksort."""
 _SAMPLES = 9
@@ -27,7 +27,7 @@ _STACK = 64
 
 
 def sort_in_place(f: Function, item: str, lanes: int, items: str, spare: str, n: Any, ordered: Any = 0) -> None:
-    """Sorts n `item`s (i32 or i64) at `items`. Both arrays have PADDING more vectors behind n items.
+    """Sorts n `item`s (i32 or i64) at `items`. Both arrays have PADDING more vectors after the n items.
 
     `ordered`: the mask of low bits by which items that differ in nothing else are in order already.
     """

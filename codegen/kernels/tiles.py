@@ -23,12 +23,12 @@ _STRIDE = 1024
 """Bytes of weights that a loop's body reads at most. Prefetchers follow an instruction whose address grows by this much
 per iteration; beyond, a matrix times a vector was measured at half the bandwidth of the L2 cache."""
 _FEW_ROWS = 4
-"""With fewer, loading weights from the second-level cache takes longer than the multiply-adds."""
+"""With fewer rows, loading weights from the second-level cache takes longer than the multiply-adds."""
 _AHEAD = 4096
 """Bytes between a weight and what is prefetched when it is used."""
 _MANY = 12
-"""With so many accumulators, a loop over an open number of terms is not unrolled: a second loop for the last ones would
-cost more, since accumulators are copied between the two."""
+"""From this number of accumulators on, a loop over an open number of terms is not unrolled: a second loop for the last
+ones would cost more, since accumulators are copied between the two."""
 _REACHED = 3
 """Rows, an open distance apart, that an instruction can address from one pointer: the distance times 0, 1 or 2."""
 _STREAMS, _STREAM_STEP = 8, 8

@@ -64,7 +64,7 @@ class Tiled:
         self.usual = -(-hint(axis.out) // outputs)
         self.transform = transform(outputs, axis.taps)
         self.extent = len(self.transform.input)
-        """Of a window of the input."""
+        """Pixels along each axis of a window of the input."""
 
     @property
     def is_padded(self) -> bool:
@@ -137,7 +137,7 @@ class _Winograd:
             transformed, self.team = f.table(len(body.inputs) + 2), f.table(len(body.inputs) + 3)
         self.v, self.m = transformed, f.gep("i8", transformed, self.inputs.nbytes)
         self.row_bytes = memory.zeros
-        """Of a row of the window that is put together from what exists."""
+        """Bytes of a row of a window that is put together where part of it lies outside of the input."""
         self.is_dense = self.x_strides[2] == self.depth
         with f.for_(0, memory.zeros // self.item, self.lanes) as loop:
             f.store(self.vector.vector, "zeroinitializer", f.gep(self.scalar, scratch, loop.index), self.align)

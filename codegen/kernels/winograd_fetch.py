@@ -28,11 +28,11 @@ class Pixels:
     strides: tuple[int, int, int]
     """Elements from one image, row and pixel to the next; pixels follow each other without a gap."""
     rows: int
-    """Of a tile."""
+    """Rows of a tile."""
     first: tuple[int, int]
     """The row and column at which the first tile begins."""
     nbytes: int
-    """Of a pixel."""
+    """Bytes of a pixel."""
 
     @staticmethod
     def of_result(buffer: Buffer, outputs: int) -> Iterator[Pixels]:

@@ -220,7 +220,7 @@ class Affine:
         return self._leaves
 
     def is_multiple_of(self, n: int) -> bool:
-        """For all values of its atoms, as far as the coefficients tell."""
+        """Whether it is one for all values of its atoms, as far as the coefficients tell."""
         return divides(n, self.const) and all(divides(n, c) for _, c in self.terms)
 
     def __eq__(self, other: object) -> bool:

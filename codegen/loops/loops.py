@@ -120,7 +120,7 @@ def scratch(op: Op, module: Module) -> Extent:
 
 
 def keeping_rows(op: Op, nbytes: Extent) -> Op:
-    """The op with so many bytes of scratch memory for rows of open lengths."""
+    """The op, annotated with the bytes of scratch memory for rows of open lengths."""
     plan = KERNEL.of(op)
     loops = plan if isinstance(plan, Loops) else Loops()
     return replace(op, attrs={**op.attrs, **KERNEL(replace(loops, keeps_rows=True)), **SCRATCH(nbytes)})

@@ -182,7 +182,7 @@ def _lane_cost(e: Affine, kind: str, var: Var, width: int, unroll: int) -> float
 
 
 def _pattern_cost(pattern: Sequence[int], kind: str, width: int) -> float:
-    """Cost of an access whose lanes lie so many elements apart."""
+    """Cost of an access whose lanes lie this many elements apart."""
     scattered = width * (_SCATTER if kind == "store" else _GATHER)
     if kind == "load" and min(pattern) == max(pattern):
         return _UNIFORM

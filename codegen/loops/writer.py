@@ -21,7 +21,7 @@ from gluonjit.ir.graph import Value
 from gluonjit.ir.types import I64
 
 _SMALL = 1 << 14
-"""With fewer elements (times terms, in a reduction), one thread does all the work."""
+"""Elements (in a reduction, times terms) below which one thread does all the work."""
 _TASKS = 64
 """Enough iterations of the outer loops to be divided among threads."""
 
@@ -221,7 +221,7 @@ class NestWriter:
             alternate(functools.partial(inside, i + j * width) for j in range(unroll))
 
         def partial(counted: int, vector: int, whole: Any) -> None:
-            """What is left of a vector of the block behind the whole ones."""
+            """What the block has left after its whole vectors: part of one."""
             left = f.sub(n, f.add(f.mul(whole, counted), vector * width))
             with f.if_(f.op(f"icmp sgt i64 {left}, 0")):
                 start = self._counting(counter(var.name, n, counted, last=True), whole) * counted + vector * width

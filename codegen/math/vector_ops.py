@@ -131,7 +131,7 @@ class Arithmetic(Values):
         return self._by_math("pow", a, b) if a.dtype.is_float else self._int_pow(a, b)
 
     def _int_pow(self, a: Val, b: Val) -> Val:
-        """By squaring, as many times as the largest exponent has bits."""
+        """a to the power b by squaring, once for each bit of the largest exponent."""
         dtype = a.dtype
         zero, one = self.constant(0, dtype), self.constant(1, dtype)
         positive = b if dtype is U8 else self.maximum(b, zero)

@@ -415,11 +415,11 @@ class Function:
         return a if b == 1 else b if a == 1 else self._integer("mul nsw", operator.mul, a, b)
 
     def div(self, a: Any, b: Any) -> Any:
-        """Of non-negative integers."""
+        """a // b, of non-negative integers."""
         return a if b == 1 else self._integer("udiv", operator.floordiv, a, b)
 
     def mod(self, a: Any, b: Any) -> Any:
-        """Of non-negative integers."""
+        """a % b, of non-negative integers."""
         return 0 if b == 1 else self._integer("urem", operator.mod, a, b)
 
     def min(self, a: Any, b: Any) -> Any:

@@ -20,7 +20,7 @@ class Call:
     pointers: list[Place]
     step: Step
     site: int | None = None
-    """In `codegen.threads.stamps`, if the program is to be measured."""
+    """The kernel's number in `codegen.threads.stamps`, if the program is to be measured."""
 
 
 def emit_calls(f: Function, layout: Layout, calls: Sequence[Call], alone: bool, scratch: Extent) -> None:

@@ -19,7 +19,7 @@ from gluonjit.ir.windows import result_buffers, windows
 class Place(NamedTuple):
     """Where a pointer in a kernel's table points.
 
-    'table': `offset` bytes behind what the function's own table holds at slot `at`; 'arena': into the arena, at a byte
+    'table': `offset` bytes after what the function's own table holds at slot `at`; 'arena': into the arena, at a byte
     offset; 'scratch': to this thread's scratch; 'threads': to the scratch of all; 'team': to the team's block; 'null'.
     """
 

@@ -33,13 +33,13 @@ class Site:
     inside: int | None
     """The site of the loop or branch in whose body it is."""
     after: int | None = None
-    """Of a barrier: the kernel's site before it, whose end threads wait for."""
+    """For a barrier: the site of the kernel before it, whose end threads wait for."""
 
 
 @dataclass
 class Stamps:
     """The sites of a program: kernels in the order in which it comes by, a loop in front of what it contains. The
-    barriers of each function are behind its kernels."""
+    barriers of each function come after its kernels."""
 
     sites: list[Site] = field(default_factory=list)
     inside: int | None = None
@@ -59,7 +59,7 @@ class Stamps:
 
     @property
     def words(self) -> int:
-        """Of a thread's area."""
+        """Words of a thread's area."""
         return -(-2 * (1 + len(self.sites)) // _ALIGNED) * _ALIGNED
 
 

@@ -40,7 +40,7 @@ class Cotangent(NamedTuple):
 
 
 class Presence(NamedTuple):
-    """An argument that is not 0 if a head has a cotangent, be it of 0."""
+    """An argument that is not 0 if a head has a cotangent, even one of zeros."""
 
     head: int
 
@@ -49,10 +49,10 @@ class Result(NamedTuple):
     """The gradient by an input."""
 
     additions: int
-    """It is the sum of so many pairs (indices, rows), each of which is two results of the graph
+    """The number of pairs (indices, rows) whose sum it is, each of which is two results of the graph
     (`passes/row_gradients.py`); 0: it is one array."""
     tells: bool
-    """Whether a number behind all gradients is 0 if the heads turn out not to depend on the input."""
+    """Whether a number after all gradients is 0 if the heads turn out not to depend on the input."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -89,7 +89,7 @@ def _innermost(error: BaseException) -> BaseException:
 
 @dataclass
 class Forward:
-    """A forward computation that also gives what its gradient needs: outputs behind the first `count`.
+    """A forward computation that also gives what its gradient needs: outputs after the first `count`.
 
     `saved_bytes` is the size of those.
     """

@@ -24,10 +24,10 @@ from gluonjit.passes.differentiate_control import without_rules
 from gluonjit.passes.partition import Halves
 
 _LIMIT = 4096
-"""So many are kept: an attribute or a shape that changes with every call must not fill the memory."""
+"""Computations that are kept: an attribute or a shape that changes with every call must not fill the memory."""
 _computations: Store[Computation] = Store(_LIMIT)
 _codes: Store[Codes] = Store(_LIMIT)
-"""Of gradients."""
+"""Code of gradients."""
 
 
 def of_operator(op: Operator, attrs: Mapping[str, Any], operands: Sequence[np.ndarray], training: bool) -> Computation:

@@ -196,13 +196,12 @@ class Tokens(NamedTuple):
 
 
 def with_tokens(graph: Graph) -> Tokens:
-    """The graph with tokens behind its inputs and outputs, where they tell anything: the same graph, if nowhere.
+    """The graph with tokens after its inputs and outputs, where they tell anything: the same graph, if nowhere.
 
     An output layer becomes `gate(operands, token)`, the layer, and `gate(results, token)`: identities, of which the
     first one lets the layer's gradient through only where the token's cotangent is not 0, and the second one sees to it
-    that the layer has a cotangent, be it of 0. The latter also for the sake of states, such as BatchNorm's moving mean,
-    that change where a gradient passes.
-    """
+    that the layer has a cotangent, even one of zeros. The latter also for the sake of states, such as BatchNorm's
+    moving mean, that change where a gradient passes."""
     layers = _layers(graph)
     if len(graph.outputs) == 1 and [op.results[0] for op in layers] == [*graph.outputs]:
         layers = []
@@ -344,7 +343,7 @@ class _Writer:
 
 
 def _with_inputs(graph: Graph, split: int, before: int, behind: int) -> Graph:
-    """The graph with tokens that it does not read, as inputs before input `split`, and behind the others."""
+    """The graph with tokens that it does not read, as inputs before input `split`, and after the others."""
     b = Builder(graph.name, graph.level)
     env = {v: b.input(v.name, v.type) for v in graph.inputs[:split]}
     for _ in range(before):
@@ -387,7 +386,7 @@ def _where(b: Builder, condition: Value, x: Value) -> Value:
 
 def without_tokens(joint: Graph, tokens: Tokens, primals: int, heads: int, given: bool) -> Graph:
     """The joint graph of a graph with tokens, of which the last inputs are the cotangents of `heads` tokens: no other
-    inputs and outputs than those of the graph without them, which has `primals` outputs, and, behind the gradients, the
+    inputs and outputs than those of the graph without them, which has `primals` outputs, and, after the gradients, the
     cotangents of tokens. `given`: whether those of heads stay inputs; otherwise all are 1."""
     b = Builder(joint.name, joint.level)
     env: dict[Value, Value] = {}

@@ -63,7 +63,7 @@ def recorded_call(
     """The results of the session's graph, noted on the tape; None if no gradient flows to any input.
 
     `kinds` says which results are arrays of `mx.np`, `device` where they are (None: cpu(0)).
-    `targets` are arrays that the call writes to; the computation gives their new values behind the results.
+    `targets` are arrays that the call writes to; the computation gives their new values after the results.
     """
     arrays = inputs.arrays
     reached = [k for k, x in enumerate(arrays) if x._grad_state is not None and tracked(x)]

@@ -52,7 +52,7 @@ class _Symbols:
     def __init__(self) -> None:
         self._variables: dict[Variable, Entry] = {}
         self._results: dict[int, list[Entry]] = {}
-        """Of each program, by its `id`."""
+        """The results of each program, by its `id`."""
         self._count = {"var": 0, "node": 0}
 
     def _name(self, kind: str) -> str:

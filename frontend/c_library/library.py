@@ -42,7 +42,7 @@ from gluonjit.runtime.host import functions
 
 @dataclass
 class Weights:
-    """Arrays one behind the other, equal ones once."""
+    """Arrays one after the other, equal ones once."""
 
     parts: list[bytes] = field(default_factory=list)
     size: int = 0
@@ -67,13 +67,13 @@ class LibrarySource:
     """A model, traced: its graphs for the same arguments of several sizes, and the values of their other inputs."""
 
     name: str
-    """Of the library and the prefix of its functions: a C identifier."""
+    """The library's name, with which its functions begin: a C identifier."""
     inputs: Sequence[str]
     outputs: Sequence[str]
     programs: Sequence[tuple[Graph, Mapping[str, int]]]
     """A graph whose dimensions may be open, then those for single sizes of these dimensions."""
     values: Sequence[np.ndarray]
-    """Of the graph's inputs behind the arguments."""
+    """The values of the graph's inputs after the arguments."""
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """What a hybridized block has traced and compiled, and why: `net.explain()`, and GLUONJIT_LOG=compile.
 
 Whoever waits for a compiler a second time asks what was different. So every trace and compilation has a reason, in the
-words of the caller: a shape, an element type, a mode, an attribute that was set, code that had been given back.
+words of the caller: a shape, an element type, a mode, an attribute that was set, code that had been evicted.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from gluonjit.language.source import shown, user_loc
 from gluonjit.runtime import forks
 
 KEPT = 1024
-"""So many events are kept per block; older ones are only counted."""
+"""Events that are kept per block; older ones are only counted."""
 _PRINTED = 40
-"""So many of them, the latest, are in the text of an explanation."""
+"""Events, the latest ones, that are in the text of an explanation."""
 _SHOWN = 3
-"""So many arguments that differ are named in a reason."""
+"""Arguments that differ and are named in a reason."""
 
 FIRST = "first call"
 
@@ -197,7 +197,7 @@ class Explanation:
         self.seconds = log.seconds if log is not None else 0.0
         """What all compilations took."""
         self.inner: list[Explanation] = list(inner)
-        """Of blocks inside that were compiled by themselves."""
+        """The explanations of blocks inside that were compiled by themselves."""
 
     def __str__(self) -> str:
         return "\n".join(self._lines())

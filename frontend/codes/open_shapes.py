@@ -19,9 +19,9 @@ from gluonjit.ir.types import IRError, TensorType
 from gluonjit.language.source import stacklevel
 
 HISTORY = 16
-"""So many signatures are compared."""
+"""The latest signatures that are compared."""
 MAX_FAILURES = 8
-"""After so many types that could not be open, each shape of calls that are alike otherwise is compiled for itself."""
+"""Types that may fail to be open; after that, each shape of calls that are alike otherwise is compiled for itself."""
 
 WHERE_DIVIDED = (
     "Strides divide sizes: declare a multiple of their product, as '32*h' for sizes that are multiples of 32."
@@ -42,9 +42,9 @@ Step = tuple[int, int]
 """(s, extra): sizes are known as s*h + r + extra, with r < s. Convolutions without padding ask for some pixels, so that
 s*h alone may be too small for the least h."""
 _STEPS: tuple[Step, ...] = ((32, 0), (16, 0), (8, 0), (4, 0), (2, 0))
-"""For the first rest. The product of a net's strides is 32, usually."""
+"""What is tried for the first rest. The product of a net's strides is 32, usually."""
 _SMALL_STEPS: tuple[Step, ...] = ((2, 8), (4, 8), (8, 16), (16, 0), (32, 0))
-"""For others: the smaller the step, the fewer rests there are."""
+"""What is tried for others: the smaller the step, the fewer rests there are."""
 
 
 def opened(
@@ -86,10 +86,10 @@ class Openings:
         """Why no more is tried."""
         self._failed: set[tuple[TensorType, ...]] = set()
         self._steps: set[Step] = set()
-        """For which there is code."""
+        """Steps for which there is code."""
         self._failed_steps: set[Step] = set()
         self._step: Step | None = None
-        """Of the candidate that was given last."""
+        """The step of the candidate that was given last."""
 
     def declared(
         self, declared: Declared, names: Sequence[str], types: Sequence[TensorType]

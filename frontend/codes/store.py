@@ -17,11 +17,11 @@ from gluonjit.codes.open_shapes import HISTORY, Openings
 from gluonjit.runtime import forks
 
 CODES = 64
-"""So many codes of a program are kept, unless it says otherwise."""
+"""Codes of a program that are kept, unless it says otherwise."""
 KEYS = 256
-"""So many keys are kept that share code."""
+"""Keys that share code and are kept."""
 MAX_OPEN = 32
-"""So many codes for open dimensions are kept: images whose sizes leave other rests have their own."""
+"""Codes for open dimensions that are kept: images whose sizes leave other rests have their own."""
 
 Entry = TypeVar("Entry")
 
@@ -187,7 +187,7 @@ class Store(Generic[Entry]):
         if self.log is not None and (dropped := self.log.taken_reason()):
             return dropped
         if key in self._gone:
-            return f"its code was given back, as {self.limit} others had been used since (cache_size)"
+            return f"its code was evicted, as {self.limit} others had been used since (cache_size)"
         if not self._made:
             return FIRST
         return nearest_difference(signature, reversed(self._made)) or "the parameters have other shapes or types"

@@ -24,7 +24,7 @@ class CSVIter(TextRowsIter):
     * `label_csv`, `label_shape`: those of labels; without a file labels are 0. A `label_shape` of (1,) gives labels of
       shape (batch_size,).
     * `dtype`: 'float32', 'int32' or 'int64', of data and labels. Whole numbers must be written as such.
-    * The last batch is filled up from the start (`pad` says how many rows); the next pass goes on behind these. Without
+    * The last batch is filled up from the start (`pad` says how many rows); the next pass goes on after these. Without
       `round_batch`, it is filled up with rows of the batch before, and every pass begins at the start.
 
     `prefetch_buffer` and `ctx` have no effect. MXNetError for a malformed file names the line.

@@ -21,7 +21,7 @@ class LibSVMIter(TextRowsIter):
     * `data_libsvm`: a file, or a folder of files; `data_shape`: (columns,) of a row.
     * `label_libsvm`: a file of labels, rows like those of the data, and then csr matrices with `label_shape`. Without
       one, labels are the numbers before the data: `label_shape` of them, 1 by default.
-    * The last batch is filled up from the start (`pad` says how many rows); the next pass goes on behind these.
+    * The last batch is filled up from the start (`pad` says how many rows); the next pass goes on after these.
     * `num_parts`, `part_index`: reads one of several equal parts.
 
     MXNetError for a malformed file names the line.
@@ -139,7 +139,7 @@ def _parsed(text: bytes, columns: int, labels: int | None) -> _Rows | None:
     is_label = ~(is_column | is_value)
     places, row_of_each = numbers[is_column], row[is_column]
     if (
-        np.any(is_label[1:] & ~is_label[:-1] & ~first[1:])  # behind the elements
+        np.any(is_label[1:] & ~is_label[:-1] & ~first[1:])  # after the elements
         or np.any(places >= columns)
         or np.any((places[1:] <= places[:-1]) & (row_of_each[1:] == row_of_each[:-1]))
         or (labels is not None and np.any(np.bincount(row[is_label], minlength=count) != labels))

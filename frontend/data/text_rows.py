@@ -20,7 +20,7 @@ class TextRowsIter(MXDataIter):
     """Batches of rows of `data` and `label`, all of which are in memory. `first` is the number of the first row.
 
     `pad` says how many rows at the end of the last batch only fill it. With `rounds` they are the first ones, and the
-    next pass goes on behind them; otherwise they are those of the batch before (of the start, if there is none), and
+    next pass goes on after them; otherwise they are those of the batch before (of the start, if there is none), and
     the next pass starts at the start.
     """
 
@@ -47,7 +47,7 @@ class TextRowsIter(MXDataIter):
         return DataDesc(name, (self.batch_size, *rows.shape[1:]), np.dtype(rows.dtype).type)
 
     def reset(self) -> None:
-        """To the start of the next pass."""
+        """Goes to the start of the next pass."""
         self._next = self._next % len(self._data) if self._pad and self._rounds else 0
         self._pad = 0
 

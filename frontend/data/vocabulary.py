@@ -32,7 +32,7 @@ class Vocabulary:
     """Numbers for tokens: 0 for the unknown token, then the reserved ones, then those of `counter`.
 
     The latter come by falling frequency, equally frequent ones in their order; those rarer than `min_freq` and those
-    behind the `most_freq_count` first ones are unknown.
+    after the `most_freq_count` first ones are unknown.
     """
 
     def __init__(

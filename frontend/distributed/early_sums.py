@@ -76,7 +76,7 @@ class EarlySums:
         finalize(self, _retire, self._plans).atexit = False
 
     def prepare(self, arrays: Sequence[NDArray]) -> tuple[list[tuple[Any, ...]], int]:
-        """To be called in a step, before ranks `agree`: items and flags for that."""
+        """The items and flags on which ranks are to `agree`; to be called before that, in a step."""
         if self._plan is None:
             return [], 0
         return [("sums begun in backward", self._plan.number, self._plan.steps)], self._plan.stop(arrays)
@@ -156,7 +156,7 @@ class _Early:
     def __init__(self, bucket: Bucket, members: Sequence[int]) -> None:
         self.bucket, self.members = bucket, members
         self.rests = self.repeated = 0
-        """For how many steps it is not sent early, and how often its sum was of no use."""
+        """Steps in which it is not sent early, and how often its sum was of no use."""
         self.renew()
 
     def renew(self) -> None:
@@ -170,7 +170,7 @@ class _Early:
         """The arrays that backward has announced, and not stored yet."""
         self.ends: list[tuple[Progress, int] | None] = [None] * count
         self.versions: list[int | None] = [None] * count
-        """Of the storages, after the gradients that were announced last were stored."""
+        """The versions of the storages, after the gradients that were announced last were stored."""
 
     def start(self, values: Sequence[np.ndarray]) -> None:
         self.bucket.start(values)

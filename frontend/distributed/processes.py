@@ -194,13 +194,13 @@ class Processes:
         if lost:
             rank, how = next(iter(lost.items()))
             why = f"{self.name(rank)} {how}"
-            raise RankError(f"rank {self.rank} waits in vain for {what}: {why}", why)
+            raise RankError(f"rank {self.rank} waits for {what}, but {why}", why)
         for rank in missing:
             # What it sent before its end may be under way.
             if rank in self._beats.ended and waited > 1:
                 why = f"{self.name(rank)} {self._beats.ended[rank]}"
                 raise RankError(
-                    f"rank {self.rank} waits in vain for {what}: {why}; all ranks must take the same number of steps",
+                    f"rank {self.rank} waits for {what}, but {why}; all ranks must take the same number of steps",
                     why,
                 )
 

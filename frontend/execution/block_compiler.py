@@ -76,9 +76,9 @@ class BlockCode:
     computation: Callable[[], Computation]
     """What recorded calls run; made by the first of them."""
     refused: set[Hashable] = field(default_factory=set)
-    """Of code for open dimensions: gradients by which inputs cannot be open."""
+    """Gradients of code with open dimensions: the inputs by which they cannot be open."""
     calls_left: int = 0
-    """In so many calls, this key gets code of its own; 0: never."""
+    """Calls until this key gets code of its own; 0: never."""
     own: BlockCode | None = None
     """That code, while it is compiled."""
 

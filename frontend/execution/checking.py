@@ -392,7 +392,7 @@ def _line(loc: Loc) -> tuple[str, int, int, int]:
 
 
 def _user_place(error: BaseException) -> tuple[str, int, int, int]:
-    """Of the innermost line of the user's program that an exception went through."""
+    """(file, line, column, end column) of the innermost line of the user's program that an exception went through."""
     place = ("", 0, 0, 0)
     tb = error.__traceback__
     while tb is not None:

@@ -29,7 +29,7 @@ class Finding(NamedTuple):
 
 
 def findings(cls: Any, block: Any) -> Iterator[Finding]:
-    """Of a class of blocks, outside of this package, and one of its blocks."""
+    """What is found in the text of a class of blocks, outside of this package; `block` is one of its blocks."""
     if cls.__module__.partition(".")[0] == "gluonjit":
         return
     function = cls.hybrid_forward

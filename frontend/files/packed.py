@@ -16,7 +16,7 @@ from gluonjit.ir.archive import check_directory
 
 MAX_RATIO = 100
 SPARE = 64 << 20
-"""A file may unpack to so many times its size, and so many bytes more."""
+"""A file may unpack to MAX_RATIO times its size and SPARE bytes more."""
 
 
 @contextmanager

@@ -83,7 +83,7 @@ def read(
 
 
 def _others(name: str, error: OSError) -> str:
-    """For an error about a file that is not there: those beside it with the same ending."""
+    """What an error about a missing file adds: the files beside it with the same ending."""
     folder, file = os.path.split(os.fsdecode(name))
     ending = os.path.splitext(file)[1]
     if not isinstance(error, FileNotFoundError) or not ending:

@@ -146,7 +146,7 @@ class HybridBlock(Block):
         * `dynamic`: the dimensions of the arguments that code is to be compiled for with any size, named:
           `{"data": {0: "batch", 1: "length"}}`, where several arguments are data0, data1 …. Equal names stand for equal
           sizes. None: those that have been seen to change; False: none, each shape is compiled for itself.
-        * `cache_size`: so many codes are kept (64 by default); the one used least recently goes for a new one, and is
+        * `cache_size`: how many codes are kept (64 by default); the one used least recently goes for a new one, and is
           compiled again when it is needed.
         * `wait=False`: while code is being compiled, calls run operator by operator, rather than wait for it. A program
           whose first calls come before its code may then see other roundings in them, from run to run.
@@ -550,7 +550,7 @@ def _interpret(error: ValueNeeded) -> None:
 
 
 LARGE = 1 << 20
-"""From how many elements on a sparse argument is not made dense for compiled code: the block runs as Python."""
+"""A sparse argument of at least this many elements is not made dense for compiled code: the block runs as Python."""
 
 
 def _is_large_sparse(x: Any) -> bool:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gluonjit.gluon.parameter import Parameter
 
 ROWS = 500
-"""Tables show so many rows at most."""
+"""Rows of a table that are shown at most."""
 
 
 def of_block(block: Block) -> str:

@@ -103,7 +103,7 @@ def local_rank() -> int:
 
 
 def cross_size() -> int:
-    """On how many machines there is a process of this `local_rank`."""
+    """The number of machines with a process of this `local_rank`."""
     return len(_all().peers)
 
 
@@ -142,7 +142,7 @@ def nccl_built() -> int:
 
 
 def _factor(average: bool | None, op: Any, prescale_factor: float, postscale_factor: float) -> float:
-    """By what sums are multiplied."""
+    """What sums are multiplied by."""
     if op not in (None, Average, Sum):
         raise MXNetError(f"allreduce: op is hvd.Average or hvd.Sum, got {op!r}")
     if op is None:
@@ -313,7 +313,7 @@ class DistributedOptimizer(opt.Optimizer):
 
 
 class _OwnSteps:
-    """For optimizers that users wrote."""
+    """Steps of optimizers that users wrote."""
 
     def update_multi_precision(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
         several = isinstance(index, (list, tuple))

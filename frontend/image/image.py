@@ -25,7 +25,7 @@ Box = tuple[int, int, int, int]
 """Left, top, width, height."""
 
 MAX_PIXELS = 1 << 27
-"""Of a resized image: one that is very long and narrow in a file must not take all memory."""
+"""The most pixels of a resized image: one that is very long and narrow in a file must not take all memory."""
 
 
 def imdecode(buf: Any, flag: int = 1, to_rgb: bool = True, out: NDArray | None = None) -> NDArray:

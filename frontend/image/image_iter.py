@@ -109,14 +109,14 @@ class ImageIter(DataIter):
         self.hard_reset()
 
     def reset(self) -> None:
-        """To the start of the next pass, after what was rolled over."""
+        """Goes to the start of the next pass, after what was rolled over."""
         if self.seq is not None and self.shuffle:
             random.shuffle(self.seq)
         if self._begun is None:
             self._rewind()
 
     def hard_reset(self) -> None:
-        """To the start of the next pass, with nothing rolled over."""
+        """Goes to the start of the next pass, with nothing rolled over."""
         self._begun = None
         self.reset()
 
@@ -127,7 +127,7 @@ class ImageIter(DataIter):
             self.imgrec.reset()
 
     def next_sample(self) -> tuple[Any, bytes]:
-        """(label, contents of the file) of the next image. StopIteration at the end, behind which comes the start."""
+        """(label, contents of the file) of the next image. StopIteration at the end, after which comes the start."""
         if self._ended:
             raise StopIteration
         if self.seq is None:

@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 _METHODS = (0, 1, 2, 3, 4, 9, 10)
-"""Of interpolation: OpenCV's, by whether the image becomes larger, or at random."""
+"""Methods of interpolation: OpenCV's, by whether the image becomes larger, or at random."""
 _NO_EFFECT = "verbose prefetch_buffer ctx device_id shuffle_chunk_size shuffle_chunk_seed".split()
 _ONE_SEQUENCE = {"aug_seq": "aug_default"}
 """Settings with the only values that are implemented."""
@@ -83,7 +83,7 @@ class _RecordIter(MXDataIter):
         if not self._positions:
             raise MXNetError(f"{what}: part {part_index} of {num_parts} of {path_imgrec} has no records")
         self._labels: dict[int, np.ndarray] | None = None
-        """Of a list, by the records' numbers: instead of the records' own."""
+        """Labels from a list, by the records' numbers, in place of the records' own."""
         if path_imglist:
             width = label_width if label_width > 0 else None
             entries = listed(path_imglist, "float32").items()
@@ -145,7 +145,7 @@ class _RecordIter(MXDataIter):
         return [DataDesc(self._names[1], (self.batch_size, *self._label_shape()), np.float32)]
 
     def reset(self) -> None:
-        """To the start of the next pass."""
+        """Goes to the start of the next pass."""
         if self._following and self._rounds:
             self._order, self._next = self._following, self._filled % len(self._following)
         else:
@@ -252,7 +252,7 @@ class ImageRecordIter(_RecordIter):
       factor c of 1 ± up to `max_random_contrast`, and i up to ± `max_random_illumination`. `mean_img` is a file with
       an image that takes the place of `mean_…`; if there is no such file, the images' mean is written there.
     * `dtype`: float32, uint8 (pixels as they are) or int8 (see `ImageRecordInt8Iter`).
-    * The last batch is filled up from the next pass, which goes on behind these (`pad` says how many). Without
+    * The last batch is filled up from the next pass, which goes on after these (`pad` says how many). Without
       `round_batch`, it is filled up with images of the batch before (of the start, if there is none).
     * `num_parts`, `part_index`: reads one of several equal parts. `shuffle` draws the order of each pass.
     * `preprocess_threads` decode. Results do not depend on their number: `seed` and `seed_aug` determine them.
@@ -709,7 +709,7 @@ class ImageDetRecordIter(_RecordIter):
         elif len(label) < 2 or not 2 <= label[0] <= len(label) or not 5 <= label[1]:
             fault = "it starts with the width of its head (2 or more) and the numbers of an object (5 or more)"
         elif (len(label) - int(label[0])) % int(min(label[1], _MAX_LABEL + 1)):
-            fault = f"behind a head of {int(label[0])} there are no objects of {label[1]:g} numbers each"
+            fault = f"after a head of {int(label[0])} there are no objects of {label[1]:g} numbers each"
         if fault:
             raise MXNetError(f"{self._records.uri}: the label of record {header.id} has {len(label)} numbers: {fault}")
         head = int(label[0])

@@ -117,7 +117,7 @@ _GUARDED = tuple(
     getattr(_signal, name) for name in ("SIGINT", "SIGALRM", "SIGTERM", "SIGUSR1", "SIGUSR2") if hasattr(_signal, name)
 )
 _DEEP = 12
-"""So many calls `_set` and `_restore` may be deep."""
+"""The most nested calls that `_set` and `_restore` make."""
 _WHOLE = (Whole.__enter__.__code__, Whole.__exit__.__code__)
 
 

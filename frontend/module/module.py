@@ -92,7 +92,7 @@ class Module(BaseModule):
         self._grads: Params = {}
         """The gradients of those parameters that get one."""
         self._executors: dict[Any, Executor] = {}
-        """By the types of the inputs."""
+        """Executors by the types of the inputs."""
         self._executor: Executor | None = None
         """The one that has run last, or will run first."""
         self._watch: tuple[Any, bool] | None = None

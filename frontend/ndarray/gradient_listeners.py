@@ -25,7 +25,7 @@ class Listener(Protocol):
 
 
 listeners: WeakKeyDictionary[Storage, Listener] = WeakKeyDictionary()
-"""By the storages of the arrays that gradients are stored in."""
+"""Listeners by the storage of the array that a gradient is stored in."""
 
 
 def announce(target: Any, request: str, gradient: np.ndarray, progress: Progress | None = None, ready: int = 0) -> None:

@@ -72,7 +72,7 @@ class Variable:
 
 
 _READERS = 16
-"""From how many readers on those that have ended are looked for."""
+"""Readers that are kept before it is looked whether some of them have ended."""
 
 
 def wants_rows(x: Any) -> bool:

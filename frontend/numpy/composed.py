@@ -540,7 +540,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
             for kind, doc in (
                 ("v", "one below the other"),
                 ("h", "side by side"),
-                ("d", "one behind the other"),
+                ("d", "one after the other"),
                 ("column_", "side by side; vectors are columns"),
             )
         ),

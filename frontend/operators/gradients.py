@@ -49,7 +49,7 @@ def softsign(b: Emitter, g: Any, y: Any, x: Any, **_attrs: Any) -> tuple[Any] | 
 
 
 def refused(b: Emitter, g: Any, y: Any, x: Any, **_attrs: Any) -> Any:
-    """In place of the gradient of operators that have none, which is an error of `backward`."""
+    """Stands for the gradient of operators that have none: `backward` raises an error."""
     raise NotImplementedError("asked for by identity alone")
 
 

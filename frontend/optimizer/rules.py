@@ -314,7 +314,7 @@ class LBSGD(_WithRules):
         return None if self.momentum == 0 else _zeros(weight)
 
     def _warmed_up(self, done: int) -> float:
-        """The factor of the learning rate after so many updates."""
+        """The factor of the learning rate after `done` updates."""
         whole = self.warmup_epochs * self.updates_per_epoch
         if done >= whole:
             return float(self.batch_scale)

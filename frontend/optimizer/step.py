@@ -26,11 +26,11 @@ from gluonjit.operators.registry import OperatorError
 from gluonjit.runtime.eager import Eager, Exact, needs_exact, quiet
 
 MAX_STEPS = 16
-"""For how many lists of weights a step is compiled. Programs that train other parameters at every step, of which there
-may be any number of lists, get the same code for one weight at a time."""
+"""The most lists of weights for which a step is compiled. Programs that train other parameters at every step, of which
+there may be any number of lists, get the same code for one weight at a time."""
 
 MAX_SINGLE = 256
-"""For how many kinds of weights, taken one at a time, code is kept."""
+"""The most kinds of weights, taken one at a time, for which code is kept."""
 
 
 class Update(NamedTuple):
@@ -178,7 +178,7 @@ class _Step:
         b = Builder("step")
         self._flat = [_is_flat(u) for u in updates]
         self._writes: list[list[int]] = []
-        """Of each update, the numbers of the arrays that it writes, among its `arrays`."""
+        """For each update, the numbers of the arrays that it writes, among its `arrays`."""
         for u, flat in zip(updates, self._flat):
             names = [f"arg{k}" for k in range(len(u.arrays))]
             values = [b.input(name, _type(x, flat)) for name, x in zip(names, u.arrays)]

@@ -224,7 +224,7 @@ def _memory(graph: Graph, scratch: int, numbers: Mapping[Op, int]) -> Memory:
     order = [numbers.get(op) for op in graph.ops]
 
     def number(t: int) -> int:
-        """Of the last kernel up to op t."""
+        """The number of the last kernel up to op t."""
         return next((n for n in reversed(order[: t + 1]) if n is not None), 0)
 
     tensors = []

@@ -50,7 +50,7 @@ def _about(k: Kernel) -> dict[str, Any]:
 
 
 def folded(profile: Profile) -> str:
-    """A line for each kernel, and for the waiting behind it: the program, the steps of the layer's path and the kernel,
+    """A line for each kernel, and for the waiting after it: the program, the steps of the layer's path and the kernel,
     with semicolons between them, then nanoseconds of all calls, if all were like the median one. flamegraph.pl and
     speedscope.app read it."""
     lines = []

@@ -12,7 +12,7 @@ from gluonjit.profiling.advice import advice
 from gluonjit.profiling.measured import Kernel, Lap, Layer, Profile, Program
 
 _ADVISED = 3
-"""Of so many of the slowest layers a sentence tells what limits them."""
+"""The slowest layers of which a sentence tells what limits them."""
 
 
 def text(profile: Profile, top: int = 20, kernels: bool = False) -> str:

@@ -55,9 +55,9 @@ class Kernel:
     line: int
     """The user's line of its main part; '' and 0 if unknown."""
     seconds: Sequence[float]
-    """Of a call at work, by thread, in the calls in which it had a part."""
+    """Seconds of a call at work, by thread, in the calls in which it had a part."""
     waits: Sequence[float]
-    """Of a call that the thread then waits for the others."""
+    """Seconds of a call in which the thread then waits for the others."""
     samples: np.ndarray = field(repr=False)
     """[2, calls]: seconds at work and seconds of waiting in each of the latest calls, as means over its threads."""
     times: float
@@ -141,7 +141,7 @@ class Memory:
     results: int
     arena: int
     scratch: int
-    """Of all threads."""
+    """Bytes for all threads."""
     tensors: list[Tensor] = field(default_factory=list)
     """What lies in the arena, in the order in which it gets there."""
 
@@ -162,7 +162,7 @@ class Compilation(NamedTuple):
 
     source: CodeSource
     graph: Graph
-    """Behind the passes, with the sizes of the calls in place of open dimensions."""
+    """The graph after the passes, with the sizes of the calls in place of open dimensions."""
     ops: tuple[Op, ...]
     """The op in `graph` of each of the program's kernels; that of a loop's kernel is in the loop's regions."""
 
@@ -178,7 +178,7 @@ class Program:
     inputs: tuple[str, ...]
     """The types of what it is given, parameters left out."""
     thread_calls: tuple[int, ...]
-    """In how many of the calls each thread had a part. A call that finds the machine busy runs on one thread."""
+    """The number of calls in which each thread had a part. A call that finds the machine busy runs on one thread."""
     calls: list[tuple[float, float]]
     """When native code was entered and left, in seconds since the profile began."""
     shares: tuple[float, ...]
@@ -186,9 +186,9 @@ class Program:
     kernels: list[Kernel]
     memory: Memory
     timeline: list[list[Event]] = field(default_factory=list, repr=False)
-    """Of the last calls; kernels inside of loops have no events of their own."""
+    """The events of the last calls; kernels inside of loops have no events of their own."""
     typical: list[Event] = field(default_factory=list, repr=False)
-    """Of the call that took the median time, among the latest ones with as many threads as most."""
+    """The events of the call that took the median time, among the latest ones with as many threads as most."""
     compiled: Compilation | None = field(default=None, repr=False)
     """None for 'packing'."""
 
@@ -204,7 +204,7 @@ class Program:
 
     @property
     def seconds(self) -> float:
-        """Of a call. For packing, of all components together."""
+        """Time of a call. For packing, of all components together."""
         return self.kernel_seconds if self.part == "packing" else self.percentile(0.5)
 
     @property
@@ -238,16 +238,16 @@ class Program:
 
     @property
     def kernel_seconds(self) -> float:
-        """Of a call, in kernels, as a mean over the threads."""
+        """Time of a call in kernels, as a mean over the threads."""
         return self._median(0)
 
     @property
     def wait_seconds(self) -> float:
-        """Of a call, waiting at barriers, as a mean over the threads."""
+        """Time of a call waiting at barriers, as a mean over the threads."""
         return self._median(1)
 
     def _median(self, what: int) -> float:
-        """Of the sum over all kernels of these samples."""
+        """The median of the sums over all kernels of these samples."""
         return float(np.median(sum(k.samples[what] for k in self.outer))) if self.kernels else 0.0
 
 

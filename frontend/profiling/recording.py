@@ -22,7 +22,7 @@ class Recording(Profile):
     """A profile that is being recorded."""
 
     _begin = 0.0
-    """In seconds of `time.perf_counter`."""
+    """When it began, in seconds of `time.perf_counter`."""
     _timer: Timer
     _clocks: Clocks
 

@@ -18,7 +18,7 @@ HIDDEN_KEYS = ("ctx_group", "lr_mult", "wd_mult", "force_mirroring", "mirror_sta
 
 DETACHED = "__detached__"
 """The attribute of a `BlockGrad` that stands for `x.detach()`: its result counts as one that was never recorded, and
-the variables behind it as unreachable. MXNet, which ignores the attribute, takes their gradient for 0."""
+the variables before it as unreachable. MXNet, which ignores the attribute, takes their gradient for 0."""
 
 STORAGE_TYPES = {"undefined": -1, "default": 0, "row_sparse": 1, "csr": 2}
 """How a variable's attribute `__storage_type__` numbers the layouts."""

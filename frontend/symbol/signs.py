@@ -40,7 +40,7 @@ ARITHMETIC = {
         for name in ("equal", "not_equal", "greater", "greater_equal", "lesser", "lesser_equal")
     },
 }
-"""By the name of the broadcasting operator without `broadcast_`."""
+"""Operators by the broadcasting name without `broadcast_`."""
 
 
 class SignMethods:

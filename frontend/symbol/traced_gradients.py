@@ -18,7 +18,7 @@ def with_own_gradient(
     """`results` of a trace, computed from `inputs`, as symbols through which gradients flow as `gradient` says.
 
     `gradient(*cotangents)` gives the cotangents of the inputs, None for an input that gets none. It runs now, once.
-    StateChange if it draws random numbers: a plain call draws them in `backward`, behind all those of the forward
+    StateChange if it draws random numbers: a plain call draws them in `backward`, after all those of the forward
     computation.
     """
     to: list[int] = []

@@ -44,7 +44,8 @@ class Arguments(NamedTuple):
 
 
 KEY = slice(1, 7)
-"""Of `Arguments`: all that the code of a call depends on, but for guards. The device comes last."""
+"""The part of `Arguments` that makes a key: all that the code of a call depends on, but for guards. The device comes
+last."""
 
 
 def held(known: Trace, types: Sequence[TensorType], call: Arguments) -> list[NDArray] | None:

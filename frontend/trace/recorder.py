@@ -100,7 +100,7 @@ class Recorder:
         """The user's frame behind each running `call`, by the id of that call's frame."""
         self._paths = block_paths(block)
         self._places: list[_Place] = [_Place("", None, None)]
-        """Of each of `blocks`, and of what is outside of them."""
+        """The place of each of `blocks`, and, first, of what is outside of them."""
         self.inputs: dict[Cell, tuple[Entry, Any]] = {}
         """The memory of graph inputs: the variable, and its origin (an argument's position, a Held or an NDArray)."""
         self.constants: dict[Node, np.ndarray] = {}

@@ -526,7 +526,7 @@ class LSTMBias(Initializer):
 
 @register
 class FusedRNN(Initializer):
-    """For the packed parameter vector of a fused RNN: `init` fills each gate's weights and biases in turn.
+    """Fills the packed parameter vector of a fused RNN: `init` fills each gate's weights and biases in turn.
 
     The vector holds, layer by layer and direction by direction, all input-to-hidden then hidden-to-hidden weights,
     gate after gate; then the biases in the same order.

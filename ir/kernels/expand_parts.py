@@ -27,6 +27,6 @@ def halves(body: Graph) -> tuple[Graph, Graph]:
 
 
 def rows_read(band: int, conv: Op) -> int:
-    """How many rows of an image so many rows of the convolution's result read, at most."""
+    """The most rows of an image that a number of rows of the convolution's result reads."""
     stride, taps, dilation = conv.attrs["stride"][0], conv.operands[1].shape[0], conv.attrs["dilation"][0]
     return int(min(conv.operands[0].shape[1], (band - 1) * stride + (taps - 1) * dilation + 1))

@@ -212,7 +212,7 @@ def _name(type: Any) -> str:
 
 
 def _literal(value: Any) -> str:
-    """As `ir/printer.py` writes it."""
+    """The value as `ir/printer.py` writes it."""
     if isinstance(value, tuple):
         parts = ", ".join(map(_literal, value))
         return f"({parts},)" if len(value) == 1 else f"({parts})"

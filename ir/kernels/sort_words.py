@@ -10,7 +10,7 @@ from gluonjit.ir.types import TensorType
 PLACE_BITS = 32
 """The low bits of a word, which hold the place of a key of at most 32 bits. No line has 2**32 elements of 32 bits."""
 _PADDING = 17 * 64
-"""Bytes after each array: sorting reads and writes up to 17 vectors behind it."""
+"""Bytes after each array: sorting reads and writes up to 17 vectors beyond it."""
 BUCKETS = 6
 """Among which lines are distributed that are too long for a cache. Each has its own padding. Where they end is kept in
 registers, of which some machines have 16."""
@@ -29,7 +29,7 @@ def is_partial(n: Extent, count: int) -> bool:
 
 
 class SortMemory(NamedTuple):
-    """Each thread's memory: `areas` arrays, of so many bytes each."""
+    """Each thread's memory: `areas` arrays of `each` bytes."""
 
     areas: int
     each: Extent

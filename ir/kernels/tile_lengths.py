@@ -28,7 +28,7 @@ class Lengths(NamedTuple):
 
 
 def tile_lengths(line: Dim, most: int) -> Lengths:
-    """For a line in tiles of up to `most` pixels."""
+    """The lengths of tiles of up to `most` pixels that a line is cut into."""
     unit = math.gcd(most, *line.terms.values())
     step = math.gcd(*(c for names, c in line.terms.items() if names))
     low = least(line)

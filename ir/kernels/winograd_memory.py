@@ -57,8 +57,8 @@ class WinogradMemory(NamedTuple):
         itemsize: int,
         machine: Machine,
     ) -> WinogradMemory:
-        """For `tiles` windows of `extents` pixels and `depth` channels. (Their number may be open if the tile has a
-        block.)"""
+        """The memory for `tiles` windows of `extents` pixels and `depth` channels. (Their number may be open if the
+        tile has a block.)"""
         slots = abs(tile.block) * tile.rows or tiles
         positions = math.prod(extents)
         columns = -(-filters // tile.columns) * tile.columns
@@ -73,7 +73,7 @@ class WinogradMemory(NamedTuple):
 
     @property
     def own(self) -> int:
-        """Of what each thread needs for itself."""
+        """Bytes that each thread needs for itself."""
         return self.zeros + self.window
 
     @property

@@ -10,7 +10,7 @@ and bfloat16 are summed in float32 and rounded once.
 
 Two attributes say where that differs from the input's border; they matter only where a weight is infinite or NaN. Of an
 axis, the first `blank_low` and the last `blank_high` positions hold padding that is written out as zeros, and are no
-terms. Negative: so many positions outside are terms, as zeros.
+terms. Negative: that many positions outside are terms, as zeros.
 """
 
 from __future__ import annotations

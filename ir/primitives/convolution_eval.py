@@ -1,4 +1,4 @@
-"""The NumPy convolution behind `conv`: matrix products of columns, or tap by tap when groups are single channels.
+"""The NumPy convolution of `conv`: matrix products of columns, or tap by tap when groups are single channels.
 
 A strided view of the padded input holds, for every result position, the elements under the window. Copied so that
 each position is a column ("im2col"), the convolution is one matrix product per group and image.

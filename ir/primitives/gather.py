@@ -131,7 +131,7 @@ def _eval_scatter_add(x: np.ndarray, idx: np.ndarray, u: np.ndarray) -> np.ndarr
 
 
 _LONG = 1024
-"""In lines of so many elements, the first few are chosen by the last of them rather than sorted with the others."""
+"""The shortest line whose first few elements are chosen by the last of them rather than sorted with the others."""
 
 
 def _infer_sort(x: TensorType, axis: Any, descending: Any, count: Any, order: Any) -> Any:

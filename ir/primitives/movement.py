@@ -28,7 +28,7 @@ def interleaved(b: Emitter, parts: Mapping[tuple[int, ...], Any], axes: Sequence
     remainder along `axes` is p, …, and perhaps some beyond. All parts have one shape."""
     parts = dict(parts)
     for k in reversed(range(len(axes))):
-        # The phases side by side on a new axis behind the axis, which is then merged with it.
+        # The phases side by side on a new axis after the axis, which is then merged with it.
         axis = axes[k]
         count = 1 + max(phase[k] for phase in parts)
         for head in dict.fromkeys(phase[:k] for phase in parts):

@@ -125,9 +125,9 @@ def _element(s: Any, i: Index, x: Any, op: str, window: Any, stride: Any, low: A
 # gradients ------------------------------------------------------------------------------------------------------------
 
 _UNROLLED = 64
-"""Windows of up to so many elements are searched tap by tap; larger ones along one axis after the other."""
+"""Elements of the largest window that is searched tap by tap; larger ones along one axis after the other."""
 _PHASES = 16
-"""Of strides with a larger product, each result is one of many to be put side by side."""
+"""The largest product of strides; with a larger one, each result is one of many to be put side by side."""
 
 
 def _vjp(

@@ -138,7 +138,7 @@ show(losses=ranks.gluon_losses(mx.kv.create("dist_sync"), True))
     assert again == {"compiled": found["compiled"][2], "losses": losses}
     np.testing.assert_allclose(numbers(losses), numbers(ranks.gluon_losses()), rtol=1e-5)
     assert {name: same for name, (same, _, _) in found.items()} == dict.fromkeys(found, True)
-    # From the third step on: which part of the buckets was sent before the step. One that was sent in vain rests.
+    # From the third step on: the share of buckets that was sent before the step. One whose early sum was useless rests.
     sent = {name: sent for name, (_, sent, _) in found.items()}
     assert sent.pop("add") == []
     assert sent.pop("clips") == sent.pop("twice") == [1.0, 0.0, 1.0, 0.0]

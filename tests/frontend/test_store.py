@@ -60,7 +60,7 @@ def test_reasons():
     store.keep(4, "A")
     assert store.why(second, 7) == "shape of argument 0: 7×5, had 4×5"
     store.keep(7, "B")
-    assert store.why(first, 4).startswith("its code was given back, as 1 others")
+    assert store.why(first, 4).startswith("its code was evicted, as 1 others")
     log.drop("parameters were cast", had_code=True)
     assert store.why(first, 4) == "parameters were cast" and store.why(first, 5) != "parameters were cast"
 

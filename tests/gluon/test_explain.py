@@ -182,7 +182,7 @@ def test_the_least_recently_used_code_goes():
     net(one)
     assert net.explain().compiles == 3
     net(two)
-    assert reasons(net, "compiled")[-1].startswith("its code was given back")
+    assert reasons(net, "compiled")[-1].startswith("its code was evicted")
     assert net.explain().kept == 2
 
 

@@ -71,7 +71,7 @@ class _Casts:
         self.widest, self.excluded = widest, excluded
         self._made: dict[tuple[Entry, str], Entry] = {}
         self._types: dict[Node, str] = {}
-        """Of the copies of operators. Variables have none: they may be bound to either."""
+        """The types of the copies of operators. Variables have none: they may be bound to either."""
 
     def converted(self, heads: Sequence[Entry]) -> list[Entry]:
         """The outputs are float32, as they were."""

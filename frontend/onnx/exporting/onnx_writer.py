@@ -444,7 +444,7 @@ class Writer:
         return [*names[:carried], *(self._filled(n, v) for n, v in zip(names[carried:], op.results[carried:]))]
 
     def _filled(self, rows: str, value: Value) -> str:
-        """Rows of 0 behind those of the iterations that ran."""
+        """Rows of 0 after those of the iterations that ran."""
         wanted = self.shape(value.shape)
         missing = self.emit("Sub", [wanted, self.emit("Shape", [rows])])
         return self.emit("Pad", [rows, self.emit("Concat", [self.ints(*(0,) * value.ndim), missing], axis=0)])

@@ -335,7 +335,7 @@ def _topk(w: Writer, op: Op) -> Any:
 # Recurrent layers
 
 _GATES = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2), "rnn_tanh": (0,), "rnn_relu": (0,)}
-"""In ONNX's order: an LSTM's are input, output, forget, cell; a GRU's update, reset, new."""
+"""The gates in ONNX's order: an LSTM's are input, output, forget, cell; a GRU's update, reset, new."""
 _CELLS = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN", "rnn_relu": "RNN"}
 
 

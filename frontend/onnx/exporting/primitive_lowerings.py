@@ -108,7 +108,7 @@ def _finite(w: Writer, op: Op) -> str:
 
 @lowering("mod")
 def _mod(w: Writer, op: Op) -> str:
-    """With the sign of the divisor, as ONNX has it for integers alone."""
+    """The remainder with the sign of the divisor, which ONNX has for integers alone."""
     x, y = operands(w, op)
     if op.operands[0].dtype.is_integer:
         return w.emit("Mod", [x, y])

@@ -221,7 +221,7 @@ class Call(NamedTuple):
 
 
 def attributes(file: File, node: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """By name. `given` are those of the function that the node is part of."""
+    """The node's attributes by name. `given` are those of the function that the node is part of."""
     return dict(_attributes(file, node, given))
 
 

@@ -150,7 +150,7 @@ def _windows(g: Importer, x: Val, w: Window, kind: str, p: int, count: bool) -> 
         pad = tuple(w.low)
         return g.op("Pooling", x, pool_type=kind, **plain, pad=pad, pooling_convention=convention, **more)
     nothing = float(np.finfo(np.float32).min) if kind == "max" else 0.0
-    # What lies behind the last window that counts is padding, too.
+    # What lies after the last window that counts is padding, too.
     high = [max((sizes[k] - 1) * w.stride[k] + w.span(k) - x.shape[2 + k] - w.low[k], 0) for k in range(len(w.kernel))]
     whole = padded(g, x, w.low, high, nothing)
     whole = _exactly(g, whole, w, sizes)
@@ -188,7 +188,7 @@ def _counts(x: Val, w: Window) -> list[Any]:
         steps = x.shape[2 + k] + w.low[k] + w.high[k] - w.span(k)
         count = (-(-steps // w.stride[k]) if w.ceil else steps // w.stride[k]) + 1
         if w.ceil and not isinstance(count, Dim) and (count - 1) * w.stride[k] >= x.shape[2 + k] + w.low[k]:
-            count -= 1  # a window must not start behind the data
+            count -= 1  # a window must not start after the data
         found.append(count)
     return found
 
@@ -574,7 +574,7 @@ def _det(g: Importer, call: Call, x: Val) -> Val:
 # Recurrent layers
 
 _MOST_STEPS = 256
-"""Of a recurrent layer that MXNet does not have: each of them becomes operators of its own."""
+"""The most steps of a recurrent layer that MXNet does not have: each of them becomes operators of its own."""
 _ORDER = {"LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2), "RNN": (0,)}
 """MXNet's gates among ONNX's: input, forget, cell, output of an LSTM; reset, update, new of a GRU."""
 

@@ -223,7 +223,7 @@ def reshaped(g: Importer, x: Val, wanted: Sequence[Any]) -> Val:
 
 
 def _by_runs(g: Importer, x: Val, full: Sequence[Any]) -> Val:
-    """With the code -4, which splits an axis, and -3, which merges two."""
+    """Reshapes with the code -4, which splits an axis, and -3, which merges two."""
     codes: list[int] = []
     i = j = 0
     old = x.shape
@@ -402,7 +402,7 @@ def _static(x: Val, what: str) -> tuple[int, ...]:
 
 
 def _places(g: Importer, shape: Sequence[int]) -> list[Val]:
-    """For each axis, where along it an element of an array of this shape is."""
+    """For each axis, the position along it of every element of an array of this shape."""
     if math.prod(shape) > 1 << 22:
         raise Untranslated("of so many elements")
     return [g.constant(np.ascontiguousarray(place)) for place in np.indices(shape, np.int64)]

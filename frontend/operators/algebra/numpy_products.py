@@ -197,7 +197,7 @@ def _summed(b: Emitter, x: Any, term: str, keep: set[str]) -> Term:
 def einsum(b: Emitter, *data: Any, num_args: int, subscripts: str, optimize: int) -> Any:
     """Sums of products by Einstein's convention: `ij,jk->ik` is a matrix product
 
-    Shapes: arrays with an axis for each letter -> an axis for each letter behind the arrow
+    Shapes: arrays with an axis for each letter -> an axis for each letter after the arrow
 
     >>> mx.np.einsum("ij,jk->ik", mx.np.array([[1, 2]]), mx.np.array([[3], [4]])).asnumpy()
     array([[11.]], dtype=float32)

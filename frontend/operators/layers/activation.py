@@ -120,7 +120,8 @@ def _leaky_shapes(attrs: Mapping[str, Any], inputs: Shapes) -> Shapes:
 
 
 def _leaky_gradient(b: Emitter, g: Any, y: Any, x: Any, *, act_type: str, slope: float, **_attrs: Any) -> Any:
-    """At 0 that of the side below, as in MXNet. What the other side would overflow to is not multiplied by 0."""
+    """At 0 it is the gradient of the side below, as in MXNet. What the other side would overflow to is not multiplied
+    by 0."""
     (head, *_), (out, *_), (data, *_) = g, y, x
     dtype = dtype_of(data)
     scale = b.constant(_SELU_SCALE if act_type == "selu" else 1, dtype)

@@ -86,7 +86,7 @@ def ctc_loss(
     if data_lengths is not None:
         require_shape(data_lengths, (batch,), "data_lengths")
         steps = b.reshape(b.cast(as_index(b, data_lengths), dtype=I64), shape=(batch, 1))
-        # Nobody reads the steps behind the end; a NaN in them would make the gradient 0 · NaN.
+        # Nobody reads the steps after the end; a NaN in them would make the gradient 0 · NaN.
         step = b.iota(shape=(time, 1, 1), axis=0, dtype=I64)
         data = b.select(step < b.reshape(steps, shape=(1, batch, 1)), data, scalar(b, 0, own))
 

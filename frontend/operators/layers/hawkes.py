@@ -106,7 +106,7 @@ def _prepared(b: Emitter, lda: Any, alpha: Any, beta: Any, *others: Any) -> list
 
 
 def _gradient(b: Emitter, g: Any, y: Any, x: Any) -> Any:
-    """By lda, alpha and beta alone, of the log likelihood alone, as in MXNet."""
+    """The gradient of the log likelihood alone by lda, alpha and beta alone, as in MXNet."""
     own = dtype_of(x[0])
     marks = x[5]
     lda, alpha, beta, state, lags, valid, end = _prepared(b, *x[:5], *x[6:])

@@ -66,7 +66,7 @@ def _global(b: Emitter, data: Any, axes: tuple[int, ...], pool_type: str, p: int
 def pooling_gradient(
     b: Emitter, g: Any, y: Any, x: Any, *, pool_type: str, global_pool: bool, layout: str | None, **_attrs: Any
 ) -> tuple[Any] | None:
-    """Of a global maximum: the first element that is it gets the cotangent, as in all other windows."""
+    """The gradient of a global maximum: the first element equal to it gets the cotangent, as in all other windows."""
     (data,), (g,) = x, g
     axes = _spatial_axes(len(data.shape), layout)
     if not global_pool or pool_type != "max" or 0 in data.shape:

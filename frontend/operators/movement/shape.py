@@ -195,7 +195,7 @@ def _part_of(rank: int, first: int | None, last: int | None, side: str) -> tuple
     attrs={
         f"{side}_{end}": optional(integer(doc=doc))
         for side in ("lhs", "rhs")
-        for end, doc in (("begin", "the first of its axes; None: 0"), ("end", "the axis behind the last; None: all"))
+        for end, doc in (("begin", "the first of its axes; None: 0"), ("end", "the axis after the last; None: all"))
     },
 )
 def reshape_like(
@@ -256,7 +256,7 @@ def expand_dims(b: Emitter, data: Any, *, axis: int) -> Any:
 
     Shapes: data (any) -> data's with 1 inserted at `axis`
 
-    Negative numbers count from the end: -1 is behind the last axis. MXNetError for an axis outside of that.
+    Negative numbers count from the end: -1 is after the last axis. MXNetError for an axis outside of that.
 
     >>> mx.nd.expand_dims(mx.nd.array([1, 2]), axis=1).asnumpy()
     array([[1.],

@@ -4,7 +4,7 @@ The result is the new weight (`out=weight` overwrites it); the states are overwr
 
 * `mp_…`: a float16 weight with a float32 copy, `weight32`, which is what the step is computed from;
 * `multi_…`: several weights, whose arrays follow one another: weight, gradient, states, then the next weight's;
-* `preloaded_multi_…`: the rates come in two arrays, `lrs` and `wds`, behind all others.
+* `preloaded_multi_…`: the rates come in two arrays, `lrs` and `wds`, after all others.
 """
 
 from __future__ import annotations
@@ -619,7 +619,7 @@ def _declare_multi(
     tail: Sequence[str] = (),
     count: str = "num_weights",
 ) -> None:
-    """Declares the form for several weights. `tail`: inputs behind those of all weights."""
+    """Declares the form for several weights. `tail`: inputs after those of all weights."""
     each = ("weight", "grad", *states, *(["weight32"] if master else []))
 
     def inputs(attrs: Attrs) -> tuple[str, ...]:

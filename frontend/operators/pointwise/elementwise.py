@@ -193,7 +193,7 @@ def make_loss(b: Emitter, data: Any) -> Any:
 
     Shapes: data (any) -> the same
 
-    Whatever gradient arrives from behind is ignored.
+    The gradient that arrives from later operators is ignored.
 
     >>> mx.nd.make_loss(mx.nd.array([1, 2])).asnumpy()
     array([1., 2.], dtype=float32)

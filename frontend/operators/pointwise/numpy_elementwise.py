@@ -93,7 +93,7 @@ _declare_predicate("logical_not", "Whether x is 0", "[0, 2]", "[ True, False]", 
 @operator(
     "_npi_around",
     inputs=("x",),
-    attrs={"decimals": integer(0, doc="digits behind the point; negative ones before it")},
+    attrs={"decimals": integer(0, doc="digits after the point; negative ones before it")},
     same_shape=True,
 )
 def around(b: Emitter, x: Any, *, decimals: int) -> Any:
@@ -293,7 +293,7 @@ _declare_of_floats(
 
 
 def _with_sign(b: Emitter, x: Any, y: Any) -> Any:
-    """As in MXNet, -0 is not negative, and NaN has the sign that x has not."""
+    """x with the sign of y. As in MXNet, -0 is not negative, and a NaN y has the sign that x has not."""
     zero = b.constant(0, dtype_of(x))
     shape = broadcast_shapes(tuple(x.shape), tuple(y.shape))
     below, negative, other = (b.broadcast(v, shape=shape) for v in (x < zero, y < zero, y >= zero))

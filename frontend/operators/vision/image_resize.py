@@ -47,7 +47,7 @@ def taps(n: int, size: int, method: int, shrinking: bool) -> Taps:
 
 def kernel_taps(rest: np.ndarray, method: int) -> Taps:
     """(offsets of the pixels that one reads, their weights (number of places, offsets)), for places that are `rest`
-    (0 to 1) behind pixel 0."""
+    (0 to 1) after pixel 0."""
     reach, weigh = {LINEAR: (1, _linear), CUBIC: (2, _cubic), LANCZOS: (4, _lanczos)}[method]
     offsets = np.arange(1 - reach, reach + 1)
     weights = weigh(rest[:, None] - offsets)

@@ -81,7 +81,7 @@ class _Parser(argparse.ArgumentParser):
         self._given: list[str] = []
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Words of the command may stand between its options, and behind them. Ends with a suggestion if there is an
+        """Words of the command may stand between its options, and after them. Ends with a suggestion if there is an
         option that it does not have."""
         self._given = [str(word) for word in (sys.argv[1:] if args is None else args)]
         if self._mixing:

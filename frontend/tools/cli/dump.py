@@ -23,7 +23,7 @@ GRADIENT_STAGES = ("joint", "forward", "backward")
 parameters, or by the inputs if there are none; `forward` and `backward` are its halves."""
 
 _LANGUAGE = {"layers": "plain", "explain": "plain", "llvm": "llvm", "asm": "gas"}
-"""Of texts that are no graphs: their kind in `ir.highlight`."""
+"""The kind, in `ir.highlight`, of texts that are no graphs."""
 
 
 def add_commands(commands: Any) -> None:

@@ -48,7 +48,7 @@ class FileModel:
         self.path = graph
         self.declared: list[Input] = []
         self.types: Mapping[str, TensorType] = {}
-        """Of inputs, as far as the file says them; sizes may be open."""
+        """The types of inputs, as far as the file tells them; sizes may be open."""
         if is_onnx(graph):
             self.symbol, self.arrays = self._read_onnx(params)
         else:

@@ -37,7 +37,7 @@ def add_option(parser: argparse.ArgumentParser) -> None:
 
 
 def parse(text: str) -> Input:
-    """For argparse."""
+    """A value of --input, for argparse."""
     name, equals, value = text.partition("=") if "=" in text else ("", "", text)
     if equals and not name:
         raise argparse.ArgumentTypeError(f"{text!r} has no name in front of =")
@@ -89,7 +89,7 @@ def add_threads(parser: argparse.ArgumentParser) -> None:
 
 @contextlib.contextmanager
 def on_threads(count: int | None) -> Iterator[None]:
-    """Calls use at most so many threads; None: as many as there are cores."""
+    """A context in which calls use at most `count` threads; None: as many as there are cores."""
     from gluonjit.runtime import threads
 
     if count:

@@ -56,7 +56,7 @@ def _pass(step: Pass) -> None:
 
 
 def rules_of(step: Pass) -> list[tuple[str, list[str], str]]:
-    """Of `simplify`, each rule: its name, the ops that it replaces, and what it says of itself. Others have none."""
+    """Each rule of `simplify`: its name, the ops that it replaces, and what it says of itself. Others have none."""
     from gluonjit.passes.simplifier import RULES
 
     if step.name != "simplify":

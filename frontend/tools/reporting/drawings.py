@@ -2,7 +2,7 @@
 
 A node has a label, the layer and line that it comes from, its text, the types of what it reads and makes, and the
 kernels that compute it, as (program, kernel) of the profile: `main` where it is the main part of these, `within` where
-it is another part, such as a ReLU behind a convolution. Edges are pairs of numbers of nodes.
+it is another part, such as a ReLU after a convolution. Edges are pairs of numbers of nodes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MOST_INPUTS = 12
 MOST_OPS = 300
 """Graphs of more primitives have a node for each line of a layer, instead of one for each op."""
 LINES = 60
-"""So many lines of the text of a node are shown."""
+"""Lines of the text of a node that are shown."""
 
 Place = tuple[int, int]
 """The numbers of a program and of a kernel in it."""

@@ -33,9 +33,9 @@ from gluonjit.profiling.measured import Profile, Program
 from gluonjit.tools.reporting.drawings import Computed, kernels, operators, parameters, primitives
 
 LINES = 400
-"""So many lines of a diff, of a kernel's LLVM IR and of its assembly are shown."""
+"""Lines of a diff, of a kernel's LLVM IR and of its assembly that are shown."""
 EVENTS = 4000
-"""So many stretches of the median call are in the timeline."""
+"""Stretches of the median call that are in the timeline."""
 
 
 class Recorded(NamedTuple):
@@ -169,7 +169,7 @@ def _add_code(
     kernels: list[dict[str, Any]], program: Program, planned: Graph, target: Machine, prefix: str
 ) -> dict[str, list[list[str]]]:
     """Adds op and function to each kernel that is in no loop. Returns the LLVM IR and the assembly of these functions,
-    by their names with the prefix. `planned` is the program's graph behind the passes, open dimensions included."""
+    by their names with the prefix. `planned` is the program's graph after the passes, open dimensions included."""
     functions: dict[str, list[list[str]]] = {}
     text = lower_program(planned, target).text
     ir, asm = dict(_functions(text)), dict(_labels(llvm.assembly(text, target)))

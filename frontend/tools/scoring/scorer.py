@@ -22,7 +22,7 @@ class Job:
     predictor: Predictor
     output: str
     columns: dict[str, tuple[str, ...]]
-    """Of inputs, as given."""
+    """The columns of inputs, as given."""
     keep: tuple[str, ...] | None
     """Columns that the results have, too; None: all that are no input."""
     batch: int
@@ -139,7 +139,7 @@ def _may_be_float(kind: Any) -> bool:
 
 
 def _regrouped(batches: Any, rows: int, schema: Any) -> Iterator[Any]:
-    """Batches of exactly so many rows, but for the last one, from ones of any number."""
+    """Batches of `rows` rows, but for the last one, from batches of any number of rows."""
     import pyarrow as pa
 
     held: list[Any] = []

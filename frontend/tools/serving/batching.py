@@ -18,7 +18,7 @@ Arrays = dict[str, np.ndarray]
 
 
 class Full(Exception):
-    """So many requests are waiting that no more are taken."""
+    """Too many requests are waiting: no more are taken."""
 
 
 class Closed(Exception):
@@ -180,14 +180,14 @@ def _set(answers: list[tuple[_Waiting, Arrays | Exception]]) -> None:
 
 
 def joined(all_arrays: list[Arrays]) -> Arrays:
-    """The arrays of several requests, one behind the other."""
+    """The arrays of several requests, one after the other."""
     if len(all_arrays) == 1:
         return all_arrays[0]
     return {name: np.concatenate([arrays[name] for arrays in all_arrays]) for name in all_arrays[0]}
 
 
 def parted(results: Mapping[str, np.ndarray], rows: list[int]) -> list[Arrays]:
-    """The results of requests with so many rows each. ValueError if the results have no such rows."""
+    """The results of each request, by the number of its rows. ValueError if the results have no such rows."""
     if len(rows) == 1:
         return [dict(results)]
     ends = np.cumsum(rows)

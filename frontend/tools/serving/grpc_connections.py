@@ -39,7 +39,7 @@ class Connections:
         self.calls: Counter[Peer] = Counter()
         """How many each peer has at the moment."""
         self._peers: dict[int, Peer | None] = {}
-        """Of the sockets that were seen at the last look, by inode; None if a socket is none of gRPC's."""
+        """The peers of the sockets that were seen at the last look, by inode; None if a socket is none of gRPC's."""
 
     def limit(self) -> None:
         """Closes connections without a call, those first that are silent for longest, until each client has its share

@@ -64,7 +64,7 @@ class GrpcServer:
         limits = service.limits
         self._calls = Shares(limits.calls, limits.client_share)
         self._reading: dict[asyncio.Future[Any], str] = {}
-        """Of whom there are calls whose message is not there, the oldest first."""
+        """The clients of calls whose message has not arrived, the oldest call first."""
         self._server = grpc.aio.server(maximum_concurrent_rpcs=limits.calls, options=_options(limits, connections))
         methods = _Methods(service)
         # To the client each method takes a message and gives one. As streams, the server says when it waits for these,

@@ -1,4 +1,4 @@
-"""A connection of the server: uvicorn's, with limits on what comes in front of a body, and behind an early answer; and
+"""A connection of the server: uvicorn's, with limits on what comes before a body, and after an early answer; and
 with long bodies that are read to where they stay."""
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Connection(HttpToolsProtocol, asyncio.BufferedProtocol):
     async def long_body(
         self, scope: Any, length: int, lead: int, seconds: float, take: Callable[[int], None]
     ) -> memoryview | None:
-        """The body of a request, which has `length` bytes, behind `lead` others: the kernel writes it to its place,
+        """The body of a request, which has `length` bytes, after `lead` others: the kernel writes it to its place,
         while uvicorn and ASGI copy it five times. None if it must be read as usual. `take` is told of bytes that came.
 
         Raises asyncio.TimeoutError if it is not there after so many `seconds`, ClientDisconnect, and what `take` does.

@@ -391,7 +391,7 @@ class _Handlers:
     async def _long_body(
         self, request: Request, length: int | None, text_length: str | None, take: Callable[[int], None]
     ) -> memoryview | None:
-        """A body that is worth it, in memory where the bytes of tensors behind JSON are aligned; None for others."""
+        """A body that is worth it, in memory where the bytes of tensors after JSON are aligned; None for others."""
         connection = request.scope.get("extensions", {}).get(CONNECTION)
         if connection is None or length is None or length <= _SMALL:
             return None

@@ -1,4 +1,4 @@
-"""The Open Inference Protocol, version 2: tensors in JSON, in bytes behind JSON, and as the server's arrays.
+"""The Open Inference Protocol, version 2: tensors in JSON, in bytes after JSON, and as the server's arrays.
 
 Everything that is read here comes from strangers. What does not fit is `Refused`, with the HTTP status that says so; no
 array is made before its size is known to be that of the bytes that were received.
@@ -22,7 +22,7 @@ from gluonjit.tools.serving.described import Described
 from gluonjit.tools.serving.limits import Limits
 
 HEADER_LENGTH = "inference-header-content-length"
-"""The HTTP header with the number of bytes of JSON in a body that has tensors' bytes behind it."""
+"""The HTTP header with the number of bytes of JSON in a body that has tensors' bytes after it."""
 EXTENSIONS = ("binary_tensor_data", "model_repository")
 _SHOWN_NAME = 256
 """Characters of names that are repeated to a client."""
@@ -123,7 +123,7 @@ def control(body: bytes | bytearray, limits: Limits) -> dict[str, Any]:
 def _read_document(
     document: json_tensors.Document, rest: memoryview, inputs: Sequence[Described], limits: Limits
 ) -> Inference:
-    """The request in a parsed document and the bytes behind it."""
+    """The request in a parsed document and the bytes after it."""
     found = _object(document.rest, "the request")
     id = found.get("id")
     if id is not None and not isinstance(id, str):
@@ -215,7 +215,7 @@ def from_bytes(data: Any, x: Described, shape: tuple[int, ...]) -> np.ndarray:
         return found.view(np.bool_).reshape(shape)
     stored = x.dtype.newbyteorder("<")
     found = np.frombuffer(data, stored)
-    if not found.flags.aligned:  # behind JSON of any length; NumPy copies such arrays element by element
+    if not found.flags.aligned:  # after JSON of any length; NumPy copies such arrays element by element
         found = np.frombuffer(bytes(data), stored)
     return found.astype(x.dtype, copy=False).reshape(shape)
 

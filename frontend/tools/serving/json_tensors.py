@@ -25,7 +25,7 @@ _LIST_FOLLOWS = re.compile(rb"\s{0,64}:\s{0,64}(?=\[)")
 _NUMBERS = re.compile(rb"[-+0-9.eE,\s\[\]truefals]*")
 _SPACE = b" \t\r\n"
 _OUT_OF_PLACE = re.compile(rb"[^\s,\[\]]\s*\[|\]\s*[^\s,\[\]]")
-"""A number before a list, or behind one, without a comma."""
+"""A number before a list, or after one, without a comma."""
 _NO_BRACKETS = bytes.maketrans(b"[]", b"  ")
 
 
@@ -131,7 +131,7 @@ def _pieces(text: memoryview, limits: Limits) -> Iterator[list[Any]]:
 
 
 def _searched(text: memoryview, more: int = 0) -> Iterator[bytes]:
-    """The pieces of a text, with so many bytes `more` of the next."""
+    """The pieces of a text, each with `more` bytes of the next."""
     for k in range(0, len(text), _SEARCHED):
         yield bytes(text[k : k + _SEARCHED + more])
 

@@ -20,7 +20,7 @@ class About(NamedTuple):
     unit: str = "N"
     """KB, MB, S for seconds; N for a count or a ratio."""
     option: str = ""
-    """Of the command line; empty for a limit that is always the same."""
+    """The option of the command line that sets it; empty for a limit that is always the same."""
     low: float = 0.001
 
     @property
@@ -70,7 +70,7 @@ class Limits:
 
     @property
     def largest_message(self) -> int:
-        """Bytes of a message of gRPC: so many may come at once, before anybody can count them."""
+        """The most bytes of a message of gRPC, which arrive at once, before anybody can count them."""
         return min(self.max_body, self.memory // self.calls)
 
 

@@ -58,7 +58,7 @@ class Server(uvicorn.Server):
         self._loop.call_soon_threadsafe(self._end)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """In place of uvicorn's, which lets asyncio accept connections."""
+        """Replaces uvicorn's, which lets asyncio accept connections."""
         assert self._loop is not None
         await self.lifespan.startup()
         self.servers = []
@@ -123,7 +123,7 @@ async def _announced(server: Server, port: int, grpc_port: int | None, ready: Ca
 
 
 class _Seldom(logging.Filter):
-    """Lets so many records through in so many seconds: strangers must not fill a disk."""
+    """Lets a number of records through in a number of seconds: strangers must not fill a disk."""
 
     most, seconds = 20, 60.0
 
@@ -151,7 +151,7 @@ def return_memory() -> None:
 
 
 _MMAP_THRESHOLD, _ARENA_MAX = -3, -8
-"""Of mallopt."""
+"""Parameters of mallopt."""
 
 
 def log_to_standard_error() -> None:

@@ -52,7 +52,7 @@ class Estimator:
     """How long the current `fit` trains: one of them is None."""
     batch_axis = 0
     batches_per_epoch: int | None = None
-    """Of the current `fit` or `evaluate`; None if the loader has no length."""
+    """Batches per epoch of the current `fit` or `evaluate`; None if the loader has no length."""
 
     def __init__(
         self,
