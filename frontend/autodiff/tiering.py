@@ -126,9 +126,11 @@ def _calls_python(graph: Graph) -> bool:
 class Code:
     """A compiled graph, and its copies with values that were prepared from the weights of one layer each."""
 
-    def __init__(self, callee: Any) -> None:
+    def __init__(self, callee: Any, mark: object = None) -> None:
         self.callee = callee
         """See `runtime.backend.Callee`."""
+        self.mark = mark
+        """What stands for it in its `Account` until it has proved useful."""
         self.owes = BUDGET
         """What its calls have yet to gain, in nanoseconds, until it has proved useful."""
         self.copies: WeakKeyDictionary[Storage, tuple[Hashable, Any]] = WeakKeyDictionary()
@@ -150,12 +152,13 @@ class Account:
     operator that is called differently each time would otherwise be compiled again and again."""
 
     def __init__(self) -> None:
-        self.unproven = 0
+        self.unproven: set[object] = set()
+        """A mark for each; a set, so that threads that prove the same code useful take it off once."""
 
     @property
     def budget(self) -> float:
         """What calls have to gain before the next code is made, in nanoseconds."""
-        return BUDGET * 2.0 ** max(self.unproven - _UNPROVEN, 0)
+        return BUDGET * 2.0 ** max(len(self.unproven) - _UNPROVEN, 0)
 
 
 _accounts: defaultdict[str, Account] = defaultdict(Account)
@@ -207,8 +210,11 @@ class Codes:
             self._missed[family] = missed
             return None
         self._missed[family] = 0.0
-        self.account.unproven += 1  # whether it can be compiled or not
-        return self._made(family, types)
+        mark = object()
+        self.account.unproven.add(mark)  # whether it can be compiled or not
+        code = self._made(family, types)
+        code.mark = mark
+        return code
 
     def _made(self, family: Hashable, types: tuple[TensorType, ...]) -> Code:
         tried = self._store.openings(family)
@@ -260,7 +266,7 @@ class Tier:
             assert self._gain is not None
             code.owes -= self._gain
             if code.owes <= 0:
-                self._codes.account.unproven -= 1
+                self._codes.account.unproven.discard(code.mark)
 
     def _judged(self) -> float:
         mode = plain_calls()
