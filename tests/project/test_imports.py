@@ -1,6 +1,7 @@
 """Imports point one way, and `import gluonjit` stays cheap."""
 
 import ast
+import functools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -101,30 +102,41 @@ class Import(NamedTuple):
     name: str  # dotted; for `from a import b`, a.b
     line: int
     early: bool  # runs when the module is imported
+    inside: bool  # of a function
+    checked: bool  # is not for the type checker alone
 
 
 def imports(tree: ast.AST) -> Iterator[Import]:
-    """Every import below `tree`; those for the type checker alone count as late."""
+    """Every import below `tree`; those for the type checker alone count as late. Expressions hold none."""
 
-    def visit(node: ast.AST, early: bool) -> Iterator[Import]:
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield Import(alias.name, node.lineno, early)
-        elif isinstance(node, ast.ImportFrom):
+    def visit(node: ast.AST, inside: bool, checked: bool) -> Iterator[Import]:
+        if isinstance(node, ast.Import | ast.ImportFrom):
             # ruff's TID251 has relative imports rejected; an empty name would be one.
+            within = f"{node.module or ''}." if isinstance(node, ast.ImportFrom) else ""
             for alias in node.names:
-                yield Import(f"{node.module or ''}.{alias.name}", node.lineno, early)
+                yield Import(within + alias.name, node.lineno, checked and not inside, inside, checked)
         elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             for child in node.body:
-                yield from visit(child, False)
+                yield from visit(child, inside, False)
             for child in node.orelse:
-                yield from visit(child, early)
+                yield from visit(child, inside, checked)
         else:
-            function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            inside = inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
             for child in ast.iter_child_nodes(node):
-                yield from visit(child, early and not function)
+                if not isinstance(child, ast.expr):
+                    yield from visit(child, inside, checked)
 
-    return visit(tree, True)
+    return visit(tree, False, True)
+
+
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(), str(path))
+
+
+@functools.cache
+def imports_of(path: Path) -> list[Import]:
+    return list(imports(parsed(path)))
 
 
 def complaint(part: str, found: Import, where: str = "") -> str | None:
@@ -156,7 +168,7 @@ def complaint(part: str, found: Import, where: str = "") -> str | None:
 def test_direction(part: str, root: Path):
     wrong = []
     for path in sorted((root / part).rglob("*.py")):
-        for found in imports(ast.parse(path.read_text(), str(path))):
+        for found in imports_of(path):
             if why := complaint(part, found, path.relative_to(root).as_posix()):
                 wrong.append(f"{path.relative_to(root)}:{found.line}: {why}")
     assert not wrong, "\n".join(wrong)
@@ -193,7 +205,7 @@ def test_the_rule_itself(part: str, source: str, right: bool):
 def test_rooms_of_codegen(room: str, root: Path):
     allowed = {room, *ROOMS[room], *LEAVES}
     for path in sorted((root / "codegen" / room).glob("*.py")):
-        for found in imports(ast.parse(path.read_text(), str(path))):
+        for found in imports_of(path):
             if found.early and found.name.startswith("gluonjit.codegen."):
                 assert found.name.split(".")[2] in allowed, f"{path.relative_to(root)}:{found.line}: {found.name}"
 
@@ -276,7 +288,6 @@ LAZY = ("gluonjit.tools.cli", "gluonjit.tools.pytest_plugin")
 class Module(NamedTuple):
     name: str  # gluonjit.gluon.block
     path: Path
-    tree: ast.Module
 
 
 @pytest.fixture(scope="module")
@@ -287,19 +298,13 @@ def modules(root: Path) -> list[Module]:
         for path in sorted((root / part).rglob("*.py")):
             dotted = ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
             name = f"gluonjit.{dotted}" if part != "frontend" else f"gluonjit{dotted.removeprefix('frontend')}"
-            found.append(Module(name, path, ast.parse(path.read_text(), str(path))))
+            found.append(Module(name, path))
     return found
 
 
-def checked_imports(tree: ast.AST, hidden: bool = False) -> Iterator[tuple[str, bool, int]]:
-    """(dotted name, whether it is inside of a function, line) of all imports but those for the type checker."""
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            continue
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            yield from ((found.name, hidden, found.line) for found in imports(node))
-        inside = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        yield from checked_imports(node, hidden or inside)
+def checked_imports(path: Path) -> list[Import]:
+    """All imports but those for the type checker."""
+    return [found for found in imports_of(path) if found.checked]
 
 
 def place(name: str) -> str:
@@ -320,10 +325,10 @@ def test_the_frontends_layers(modules: list[Module], root: Path):
     parts = {place(m.name) for m in ours}
     assert parts == set(RANK), "a new part needs a place in FRONTEND, one that is gone must leave it"
     wrong = [
-        f"{m.path.relative_to(root)}:{line}: {place(m.name)} must not import {name}"
+        f"{m.path.relative_to(root)}:{found.line}: {place(m.name)} must not import {found.name}"
         for m in ours
-        for name, _, line in checked_imports(m.tree)
-        if name.startswith("gluonjit") and upwards(m.name, name)
+        for found in checked_imports(m.path)
+        if found.name.startswith("gluonjit") and upwards(m.name, found.name)
     ]
     assert not wrong, "\n".join(wrong)
 
@@ -346,9 +351,9 @@ def test_the_layers_themselves(module: str, imported: str, wrong: bool):
 
 def test_no_imports_hide_in_functions(modules: list[Module]):
     for module in modules:
-        hidden = {name for name, inside, _ in checked_imports(module.tree) if inside and name.startswith("gluonjit")}
+        found = [f for f in checked_imports(module.path) if f.inside and f.name.startswith("gluonjit")]
         if not module.name.startswith(LAZY):
-            assert hidden == INSIDE_FUNCTIONS.get(module.name, set()), module.name
+            assert {f.name for f in found} == INSIDE_FUNCTIONS.get(module.name, set()), module.name
 
 
 def test_only_one_module_imports_by_name(modules: list[Module], root: Path):
@@ -357,7 +362,12 @@ def test_only_one_module_imports_by_name(modules: list[Module], root: Path):
         m.name
         for m in modules
         if m.path.is_relative_to(root / "frontend")
-        and any(isinstance(n, ast.Name | ast.Attribute) and "import_module" in ast.unparse(n) for n in ast.walk(m.tree))
+        and "import_module" in m.path.read_text()
+        and any(
+            "import_module" in (n.id if isinstance(n, ast.Name) else n.attr)
+            for n in ast.walk(parsed(m.path))
+            if isinstance(n, ast.Name | ast.Attribute)
+        )
     }
     facades = {"gluonjit", "gluonjit.operators", "gluonjit.language.mxnet_names"}
     facades.add("gluonjit.common.aside")  # imports what its caller names, on another thread
@@ -368,7 +378,8 @@ def test_no_circles_of_imports(modules: list[Module]):
     graph = nx.DiGraph()
     names = {m.name for m in modules}
     for module in modules:
-        for name, _, _ in checked_imports(module.tree):
+        for found in checked_imports(module.path):
+            name = found.name
             while name and name not in names:
                 name = name.rpartition(".")[0]
             if name and name != module.name:
