@@ -6,7 +6,7 @@
 # make clean   removes everything that make made
 #
 # All of it happens in .venv (make bench: .venv-bench), which is made with $(PYTHON) and sees nothing of what else is
-# installed. make demo puts gluonjit and what it needs there (300 MB); the others add what tests need (1 GB).
+# installed. make demo puts gluonjit and what it needs there (300 MB); the others add what tests need (0.8 GB).
 
 PYTHON ?= python3
 PYTEST_ARGS ?=
@@ -61,10 +61,14 @@ $(VENV)/stamp: pyproject.toml
 	$(PIP_INSTALL) --editable .
 	@touch $@
 
-$(VENV)/test-stamp: $(VENV)/stamp
-	@echo 'Installing what tests need into $(VENV); a minute or two:'
-	$(PIP_INSTALL) --editable '.[test]'
-	@touch $@
+# By one call of pip, as each makes an environment to build gluonjit in. Tests drive pages in Chromium where it is.
+comma := ,
+TEST_EXTRAS = test$(if $(shell command -v chromium || command -v google-chrome),$(comma)browser)
+$(VENV)/test-stamp: pyproject.toml
+	$(if $(shell [ $(VENV)/stamp -nt pyproject.toml ] && echo is there),,$(make_venv))
+	@echo 'Installing gluonjit and what tests need into $(VENV); a minute or two:'
+	$(PIP_INSTALL) --editable '.[$(TEST_EXTRAS)]'
+	@touch $(VENV)/stamp $@
 
 # An engine that does not install here must not keep the others out.
 $(BENCH_VENV)/stamp: pyproject.toml

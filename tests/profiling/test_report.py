@@ -189,7 +189,7 @@ def test_a_page_is_not_too_large(written):
 
 @pytest.fixture
 def browser():
-    driver = pytest.importorskip("playwright.sync_api", reason="drives the page with playwright")
+    driver = pytest.importorskip("playwright.sync_api", reason="the extra [browser] is not installed")
     chromium = shutil.which("chromium")
     if not chromium:
         pytest.skip("needs Chromium")

@@ -108,7 +108,7 @@ def test_the_pages_need_no_network(tmp_path):
 
 
 def test_the_table_of_operators_is_searched(tmp_path):
-    playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+    playwright = pytest.importorskip("playwright.sync_api", reason="the extra [browser] is not installed")
     program = shutil.which("chromium") or shutil.which("google-chrome")
     if program is None:
         pytest.skip("there is no Chromium: apt-get install chromium")

@@ -22,7 +22,7 @@ def served(starting, files):
 
 @pytest.fixture(scope="module")
 def browser():
-    playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+    playwright = pytest.importorskip("playwright.sync_api", reason="the extra [browser] is not installed")
     program = shutil.which("chromium") or shutil.which("google-chrome")
     if program is None:
         pytest.skip("there is no Chromium: apt-get install chromium")
