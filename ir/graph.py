@@ -533,11 +533,12 @@ def reemit(b: Builder, op: Op, operands: Sequence[Value]) -> tuple[Value, ...]:
 
     Skips inference when the operand types are unchanged, which is what makes a rewrite cheap.
     """
-    if all(old.type == new.type for old, new in zip(op.operands, operands, strict=True)):
-        results = tuple(Value(r.name, r.type, r.offset) for r in op.results)
-        b._append(Op(op.name, tuple(operands), op.attrs, results, op.regions, op.loc or b.loc))
-        return results
-    return b.emit(op.name, operands, op.attrs, op.regions, op.loc, [r.name for r in op.results])
+    for old, new in zip(op.operands, operands, strict=True):
+        if old.type is not new.type and old.type != new.type:
+            return b.emit(op.name, operands, op.attrs, op.regions, op.loc, [r.name for r in op.results])
+    results = tuple([Value(r.name, r.type, r.offset) for r in op.results])
+    b._append(Op(op.name, tuple(operands), op.attrs, results, op.regions, op.loc or b.loc))
+    return results
 
 
 def subgraph(name: str, ops: Iterable[Op], inputs: Sequence[Value], outputs: Sequence[Value], level: str) -> Graph:

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NoReturn
 from weakref import WeakSet
 
@@ -60,9 +61,10 @@ def verify(graph: Graph, earlier: Graph | None = None) -> None:
         if not _is_typed_like(op, typed.get(id(op.attrs))):
             _verify_types(graph, op, definition)
         if level >= _LEGAL and len(op.operands) > 1 and definition.elementwise:
-            first, *others = op.operands
-            if any(v.type.shape != first.type.shape for v in others):
-                _fail(graph, op, f"operands of different shapes at level {graph.level!r}")
+            shape = op.operands[0].type.shape
+            for v in op.operands:
+                if v.type.shape != shape:
+                    _fail(graph, op, f"operands of different shapes at level {graph.level!r}")
         for r in op.results:
             if r in defined:
                 _fail(graph, op, "a value is defined twice")
@@ -139,9 +141,18 @@ def _is_typed_like(op: Op, other: Op | None) -> bool:
     """Whether the op has the types of another one with the same attributes."""
     if other is None or op is other:
         return op is other
-    mine, theirs = ([v.type for v in (*o.operands, *o.results)] for o in (op, other))
-    same_kind = op.name == other.name and op.regions == other.regions and len(op.operands) == len(other.operands)
-    return same_kind and mine == theirs
+    if op.name != other.name or op.regions != other.regions:
+        return False
+    return _types_are_equal(op.operands, other.operands) and _types_are_equal(op.results, other.results)
+
+
+def _types_are_equal(some: Sequence[Value], others: Sequence[Value]) -> bool:
+    if len(some) != len(others):
+        return False
+    for a, b in zip(some, others):
+        if a.type is not b.type and a.type != b.type:
+            return False
+    return True
 
 
 def _verify_types(graph: Graph, op: Op, definition: opdef.OpDef) -> None:

@@ -33,7 +33,8 @@ def dce(graph: Graph) -> Graph:
 
 def is_pure(op: Op) -> bool:
     """Whether the op may be dropped and computed beforehand: neither it nor its regions draw random numbers."""
-    return op.definition.pure and all(is_pure(inner) for region in op.regions for inner in region.ops)
+    pure = op.definition.pure
+    return pure and (not op.regions or all(is_pure(inner) for region in op.regions for inner in region.ops))
 
 
 def changes_late(op: Op) -> bool:
