@@ -312,7 +312,7 @@ class Updater:
         optimizer = self.optimizer
         if not getattr(optimizer, "allow_np_array", True) and any(x._numpy for x in (*grads, *weights)):
             raise ValueError("Converting np.ndarray to mx.nd.NDArray is not allowed")
-        grads, weights = [as_nd(g) for g in grads], [as_nd(w) for w in weights]
+        grads, weights = [*map(_of_nd, grads)], [*map(_of_nd, weights)]
         if weights:
             optimizer._set_current_context(weights[0].context.device_id)
         for i, w in zip(indices, weights):
@@ -396,6 +396,11 @@ class Updater:
 
 def get_updater(optimizer: Optimizer) -> Updater:
     return Updater(optimizer)
+
+
+def _of_nd(x: Any) -> Any:
+    """The array of `mx.nd` on the same memory: the caller's own stays one of `mx.np`."""
+    return as_nd(x._view(x._array)) if x._numpy else x
 
 
 def _check_settings(optimizer: Optimizer) -> None:

@@ -174,6 +174,33 @@ def test_a_step_with_stale_gradients_changes_nothing(on_store):
         assert (used.data(contexts[0]).asnumpy() == before[0]).all()
 
 
+class Drops(mx.optimizer.Optimizer):
+    """An optimizer of a user's: weight - gradient."""
+
+    def create_state(self, index, weight):
+        return None
+
+    def update(self, index, weight, grad, state):
+        assert not isinstance(weight, mx.np.ndarray) and not isinstance(grad, mx.np.ndarray)
+        weight[:] = weight - grad
+
+
+@pytest.mark.parametrize("optimizer", [mx.optimizer.SGD, Drops])
+def test_arrays_of_mx_np_stay_so_in_a_step(optimizer):
+    with mx.util.np_array(True):
+        net = dense()
+        weight, grad = net.weight.data(), net.weight.grad()
+        trainer = gluon.Trainer(net.collect_params(), optimizer(learning_rate=1))
+        before = weight.asnumpy()
+        with mx.autograd.record():
+            loss = net(mx.np.ones((1, 2))).sum()
+        loss.backward()
+        trainer.step(1)
+        assert net.weight.data() is weight and net.weight.grad() is grad
+        assert all(type(x) is mx.np.ndarray for x in (weight, grad))
+        np.testing.assert_allclose(weight.asnumpy(), before - 1, rtol=1e-6)
+
+
 def test_a_step_on_the_store_is_skipped_after_an_overflow():
     contexts = [mx.cpu(0), mx.cpu(1)]
     param = gluon.Parameter("w", shape=(2,))
