@@ -196,7 +196,7 @@ def test_workers_draw_different_numbers():
 
 def test_a_program_ends_while_workers_are_busy(tmp_path):
     program = """
-    import time
+    import os, time
     from gluonjit import nd
     from gluonjit.gluon import data
     class Slow(data.Dataset):
@@ -204,8 +204,10 @@ def test_a_program_ends_while_workers_are_busy(tmp_path):
         def __getitem__(self, k):
             time.sleep(0.02)
             return nd.array([k])
+    os.loaders = []  # which die when modules have been taken apart
     for threads in (False, True):
         loader = data.DataLoader(Slow(), 2, num_workers=2, thread_pool=threads)
+        os.loaders.append(loader)
         print(next(iter(loader)).shape)
     """
     (tmp_path / "program.py").write_text(textwrap.dedent(program))

@@ -12,6 +12,7 @@ import pickle
 import random
 import sys
 import warnings
+import weakref
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -316,6 +317,8 @@ class DataLoader:
         """Starts workers, if `num_workers` is not 0 and none are running."""
         if self._num_workers and (self._worker_pool is None or self._worker_pool.stopped):
             self._worker_pool = _WorkerPool(self._num_workers, self._dataset, self._thread_pool)
+            # Not __del__, which the interpreter may call when it has taken modules apart that terminate() needs.
+            weakref.finalize(self, self._worker_pool.terminate)
 
     def __len__(self) -> int:
         return len(self._batch_sampler)
@@ -357,11 +360,6 @@ class DataLoader:
         for samples in self._batch_sampler:
             batch = self._batchify_fn([self._dataset[k] for k in samples])
             yield _as_in_context(batch, context.cpu_pinned(self._pin_device_id)) if self._pin_memory else batch
-
-    def __del__(self) -> None:
-        pool = getattr(self, "_worker_pool", None)
-        if pool is not None:
-            pool.terminate()
 
 
 _mxnet_names.explain(__name__)
