@@ -180,6 +180,26 @@ def _kernels(
         kernels.append(kernel)
         seconds.append(times[..., k].copy())
         waits.append(np.zeros(times.shape[:2]))
+    _add_waits(sites, times, numbers, kernels, seconds, waits)
+    for kernel, spent, waited in zip(kernels, seconds, waits, strict=True):
+        had_part = ~np.isnan(spent)
+        kernel.seconds = tuple(float(np.median(s[part])) for s, part in zip(spent[:-1], had_part))
+        kernel.waits = tuple(float(np.median(w[part])) for w, part in zip(waited[:-1], had_part))
+        kernel.samples = np.stack([spent[-1], waited[-1]])
+    _count_work(kernels)
+    return kernels, numbers
+
+
+def _add_waits(
+    sites: Sequence[Site],
+    times: np.ndarray,
+    numbers: Sequence[int | None],
+    kernels: Sequence[Kernel],
+    seconds: Sequence[np.ndarray],
+    waits: Sequence[np.ndarray],
+) -> None:
+    """Adds the time at each barrier to the waits of the kernel before it, and of the loops around it, whose own time it
+    is not."""
     for k, site in enumerate(sites):
         if site.op is not None or site.after is None:
             continue
@@ -192,11 +212,11 @@ def _kernels(
             if outer != before:
                 waits[outer] += times[..., k]
             outer = kernels[outer].inside
-    for kernel, spent, waited in zip(kernels, seconds, waits, strict=True):
-        had_part = ~np.isnan(spent)
-        kernel.seconds = tuple(float(np.median(s[part])) for s, part in zip(spent[:-1], had_part))
-        kernel.waits = tuple(float(np.median(w[part])) for w, part in zip(waited[:-1], had_part))
-        kernel.samples = np.stack([spent[-1], waited[-1]])
+
+
+def _count_work(kernels: Sequence[Kernel]) -> None:
+    """The work of kernels in loops, by how often they ran, and of the loops as that of their kernels."""
+    for kernel in kernels:
         if kernel.inside is not None:
             kernel.flops, kernel.nbytes, kernel.estimate = (
                 kernel.times * n for n in (kernel.flops, kernel.nbytes, kernel.estimate)
@@ -207,7 +227,6 @@ def _kernels(
             kernel.flops, kernel.nbytes, kernel.estimate = (
                 sum(getattr(k, name) for k in parts) for name in ("flops", "nbytes", "estimate")
             )
-    return kernels, numbers
 
 
 def _memory(graph: Graph, scratch: int, numbers: Mapping[Op, int]) -> Memory:

@@ -593,15 +593,7 @@ def _recurrent(
     kind, hidden = call.op, call.attrs["hidden_size"]
     direction = call.get("direction", "forward")
     directions = 2 if direction == "bidirectional" else 1
-    wanted = {"LSTM": ["sigmoid", "tanh", "tanh"], "GRU": ["sigmoid", "tanh"], "RNN": ["tanh"]}[kind] * directions
-    used = [name.lower() for name in call.get("activations") or wanted]
-    mode = {"LSTM": "lstm", "GRU": "gru", "RNN": "rnn_tanh"}[kind]
-    if kind == "RNN" and used == ["relu"] * directions:
-        mode = "rnn_relu"
-    elif used != wanted:
-        raise Untranslated(f"with the activations {', '.join(used)}")
-    if call.get("clip") is not None or call.get("input_forget", 0):
-        raise Untranslated("with clip or input_forget")
+    mode = _mode(call, directions)
     if len(begin) > 2 and begin[2] is not None and not (begin[2].array is not None and not begin[2].array.any()):
         raise Untranslated("with peepholes")
     if lengths is not None and lengths.array is not None and (lengths.array == x.shape[0]).all():
@@ -615,33 +607,13 @@ def _recurrent(
         if lengths is not None:
             raise Untranslated("reversed, with sequence_lens")
         x = g.op("_npi_flip", x, axis=(0,))
-    gates = len(_ORDER[kind])
-
-    def reordered(v: Val, axis: int, first: int = 0) -> Val:
-        parts = [
-            g.op("slice_axis", v, axis=axis, begin=first + k * hidden, end=first + (k + 1) * hidden)
-            for k in _ORDER[kind]
-        ]
-        return g.op("Concat", *parts, dim=axis) if gates > 1 else parts[0]
-
-    rows = gates * hidden
     if bias is None:
-        bias = g.constant(np.zeros((directions, 2 * rows), x.dtype))
-    parts = []
-    for k in range(directions):
-        for v in (w, r):
-            one = g.op("slice_axis", v, axis=0, begin=k, end=k + 1)
-            parts.append(g.op("_np_reshape", reordered(one, 1), newshape=(-1,)))
-    for k in range(directions):
-        one = g.op("slice_axis", bias, axis=0, begin=k, end=k + 1)
-        for first in (0, rows):
-            parts.append(g.op("_np_reshape", reordered(one, 1, first), newshape=(-1,)))
-    vector = g.op("Concat", *parts, dim=0)
+        bias = g.constant(np.zeros((directions, 2 * len(_ORDER[kind]) * hidden), x.dtype))
     states = []
     for k in range(2 if kind == "LSTM" else 1):
         given = begin[k] if k < len(begin) else None
         states.append(given if given is not None else _zero_state(g, x, directions, hidden))
-    inputs = [x, vector, *states]
+    inputs = [x, _packed(g, kind, w, r, bias, directions, hidden), *states]
     if lengths is not None:
         inputs.append(lengths)
     found = g.op(
@@ -667,6 +639,37 @@ def _recurrent(
     if batch_first:
         ends = [g.op("transpose", v, axes=(1, 0, 2)) for v in ends]
     return [y, *ends]
+
+
+def _mode(call: Call, directions: int) -> str:
+    """The `mode` of MXNet's RNN. Untranslated if it has none such."""
+    usual = {"LSTM": ["sigmoid", "tanh", "tanh"], "GRU": ["sigmoid", "tanh"], "RNN": ["tanh"]}[call.op] * directions
+    used = [name.lower() for name in call.get("activations") or usual]
+    if call.get("clip") is not None or call.get("input_forget", 0):
+        raise Untranslated("with clip or input_forget")
+    if call.op == "RNN" and used == ["relu"] * directions:
+        return "rnn_relu"
+    if used != usual:
+        raise Untranslated(f"with the activations {', '.join(used)}")
+    return {"LSTM": "lstm", "GRU": "gru", "RNN": "rnn_tanh"}[call.op]
+
+
+def _packed(g: Importer, kind: str, w: Val, r: Val, bias: Val, directions: int, hidden: int) -> Val:
+    """The vector of parameters of MXNet's RNN: the weights of each direction, then its biases, with MXNet's order of
+    gates."""
+    gates = len(_ORDER[kind])
+
+    def part(v: Val, direction: int, first: int = 0) -> Val:
+        one = g.op("slice_axis", v, axis=0, begin=direction, end=direction + 1)
+        parts = [
+            g.op("slice_axis", one, axis=1, begin=first + k * hidden, end=first + (k + 1) * hidden)
+            for k in _ORDER[kind]
+        ]
+        return g.op("_np_reshape", g.op("Concat", *parts, dim=1) if gates > 1 else parts[0], newshape=(-1,))
+
+    weights = [part(v, k) for k in range(directions) for v in (w, r)]
+    biases = [part(bias, k, first) for k in range(directions) for first in (0, gates * hidden)]
+    return g.op("Concat", *weights, *biases, dim=0)
 
 
 def _gru_in_steps(

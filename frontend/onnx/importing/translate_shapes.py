@@ -689,29 +689,33 @@ def _weighted(g: Importer, x: Val, axis: int, matrix: np.ndarray, single: bool) 
     return g.op("transpose", y, axes=tuple(order.index(k) for k in range(x.rank)))
 
 
+def _centres(how: str, n: int, size: int, factor: float, ends: tuple[float, float]) -> np.ndarray:
+    """Where along an axis of n elements each of the `size` results lies."""
+    k = np.arange(size, dtype=np.float64)
+    match how:
+        case "half_pixel":
+            return (k + 0.5) / factor - 0.5
+        case "half_pixel_symmetric":
+            adjusted = size / (factor * n)
+            return n / 2 * (1 - adjusted) + (k + 0.5) / factor - 0.5
+        case "pytorch_half_pixel":
+            return (k + 0.5) / factor - 0.5 if size > 1 else k * 0
+        case "align_corners":
+            return k * ((n - 1) / (size - 1)) if size > 1 else k * 0
+        case "asymmetric":
+            return k / factor
+        case "tf_crop_and_resize":
+            start, end = ends
+            step = (end - start) * (n - 1) / (size - 1) if size > 1 else 0.0
+            return start * (n - 1) + k * step if size > 1 else np.full(1, 0.5 * (start + end) * (n - 1))
+    raise Untranslated(f"with {how}")
+
+
 def _weights(
     call: Call, mode: str, how: str, n: int, size: int, factor: float, ends: tuple[float, float]
 ) -> tuple[np.ndarray, np.ndarray]:
     """(size, n) weights of the elements of an axis, and which results lie outside of it."""
-    k = np.arange(size, dtype=np.float64)
-    match how:
-        case "half_pixel":
-            place = (k + 0.5) / factor - 0.5
-        case "half_pixel_symmetric":
-            adjusted = size / (factor * n)
-            place = n / 2 * (1 - adjusted) + (k + 0.5) / factor - 0.5
-        case "pytorch_half_pixel":
-            place = (k + 0.5) / factor - 0.5 if size > 1 else k * 0
-        case "align_corners":
-            place = k * ((n - 1) / (size - 1)) if size > 1 else k * 0
-        case "asymmetric":
-            place = k / factor
-        case "tf_crop_and_resize":
-            start, end = ends
-            step = (end - start) * (n - 1) / (size - 1) if size > 1 else 0.0
-            place = start * (n - 1) + k * step if size > 1 else np.full(1, 0.5 * (start + end) * (n - 1))
-        case _:
-            raise Untranslated(f"with {how}")
+    place = _centres(how, n, size, factor, ends)
     outside = (place < 0) | (place > n - 1) if how == "tf_crop_and_resize" else np.zeros(size, bool)
     matrix = np.zeros((size, n))
     rows = np.arange(size)

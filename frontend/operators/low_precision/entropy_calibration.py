@@ -96,23 +96,10 @@ def calibrate_entropy(b: Emitter, hist: Any, hist_edges: Any, *, num_quantized_b
         given = both(b, inside, b.ne(p, nothing), number > nothing)
         q = b.select(given, content / b.maximum(number, b.constant(1, F64)), nothing)
 
-        possible = None
-        smoothed = []
-        for x in (p, q):
-            empty = both(b, inside, b.eq(x, nothing))
-            others = both(b, inside, b.ne(x, nothing))
-            zeros, rest = (b.reduce(b.cast(v, dtype=F64), op="sum", axes=(0,)) for v in (empty, others))
-            taken = _SMOOTHING * zeros / b.maximum(rest, b.constant(1, F64))
-            fine = both(b, rest > nothing, taken < 1)
-            possible = fine if possible is None else both(b, possible, fine)
-            x = b.select(empty, b.constant(_SMOOTHING, F64), x - taken)
-            x = b.select(inside, x, nothing)
-            total = b.reduce(x, op="sum", axes=(0,))
-            smoothed.append(b.select(inside, x / b.select(fine, total, b.constant(1, F64)), b.constant(1, F64)))
-        p, q = smoothed
+        (p, p_is_fine), (q, q_is_fine) = (_smoothed(b, x, inside) for x in (p, q))
         parts = b.select(inside, p * (b.log(p) - b.log(q)), nothing)
         divergence = b.reduce(parts, op="sum", axes=(0,))
-        better = both(b, possible, divergence < best)
+        better = both(b, both(b, p_is_fine, q_is_fine), divergence < best)
         return [b.select(better, divergence, best), b.select(better, index, at)], []
 
     most = b.constant(float(np.finfo(np.float32).max), F64)
@@ -120,3 +107,17 @@ def calibrate_entropy(b: Emitter, hist: Any, hist_edges: Any, *, num_quantized_b
     place = b.minimum(at + (middle + least + 1), b.constant(bins, I64))
     threshold = b.gather(b.reshape(hist_edges, shape=(bins + 1,)), b.reshape(place, shape=(1,)), axis=0)
     return threshold, b.reshape(b.cast(best, dtype=F32), shape=(1,))
+
+
+def _smoothed(b: Emitter, x: Any, inside: Any) -> tuple[Any, Any]:
+    """The bins of x that are `inside`, as a distribution without empty ones (the others are 1), and whether what these
+    get can be taken from the rest."""
+    nothing = b.constant(0, F64)
+    empty = both(b, inside, b.eq(x, nothing))
+    others = both(b, inside, b.ne(x, nothing))
+    zeros, rest = (b.reduce(b.cast(v, dtype=F64), op="sum", axes=(0,)) for v in (empty, others))
+    taken = _SMOOTHING * zeros / b.maximum(rest, b.constant(1, F64))
+    fine = both(b, rest > nothing, taken < 1)
+    x = b.select(inside, b.select(empty, b.constant(_SMOOTHING, F64), x - taken), nothing)
+    total = b.reduce(x, op="sum", axes=(0,))
+    return b.select(inside, x / b.select(fine, total, b.constant(1, F64)), b.constant(1, F64)), fine

@@ -70,24 +70,9 @@ def multi_box_target(
     (array([[0., 3.]], dtype=float32), [[0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0]])
     """
     dtype = require_float(anchor)
-    require_same_dtype(anchor, label, cls_pred)
-    if len(anchor.shape) != 3 or anchor.shape[0] != 1 or anchor.shape[2] != 4:
-        raise OperatorError(
-            f"Anchors are shared across batches; their shape must be (1, n, 4), got {shape_text(anchor.shape)}"
-        )
-    n = anchor.shape[1]
-    if len(label.shape) != 3 or label.shape[2] < 5:
-        raise OperatorError(
-            f"Label should be [batch, num_labels, label_width >= 5] tensor, got {shape_text(label.shape)}"
-        )
-    batch, m, _ = label.shape
-    if len(cls_pred.shape) != 3:
-        raise OperatorError(
-            f"Prediction should be [batch, num_classes, num_anchors] tensor, got {shape_text(cls_pred.shape)}"
-        )
-    require_shape(cls_pred, (batch, cls_pred.shape[1], n), "cls_pred")
+    _check(anchor, label, cls_pred)
     check_variances(variances)
-
+    n, (batch, m, _) = anchor.shape[1], label.shape
     if m * n == 0:
         nothing = filled(b, 0, (batch, 4 * n), dtype)
         return nothing, nothing, filled(b, ignore_label, (batch, n), dtype)
@@ -128,6 +113,23 @@ def multi_box_target(
         b.reshape(b.cast(wide, dtype=dtype), shape=(batch, 4 * n)),
         class_target,
     )
+
+
+def _check(anchor: Any, label: Any, cls_pred: Any) -> None:
+    require_same_dtype(anchor, label, cls_pred)
+    if len(anchor.shape) != 3 or anchor.shape[0] != 1 or anchor.shape[2] != 4:
+        raise OperatorError(
+            f"Anchors are shared across batches; their shape must be (1, n, 4), got {shape_text(anchor.shape)}"
+        )
+    if len(label.shape) != 3 or label.shape[2] < 5:
+        raise OperatorError(
+            f"Label should be [batch, num_labels, label_width >= 5] tensor, got {shape_text(label.shape)}"
+        )
+    if len(cls_pred.shape) != 3:
+        raise OperatorError(
+            f"Prediction should be [batch, num_classes, num_anchors] tensor, got {shape_text(cls_pred.shape)}"
+        )
+    require_shape(cls_pred, (label.shape[0], cls_pred.shape[1], anchor.shape[1]), "cls_pred")
 
 
 def _overlaps(b: Emitter, anchors: Any, boxes: Any) -> Any:

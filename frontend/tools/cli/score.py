@@ -68,11 +68,9 @@ def _run(arguments: argparse.Namespace) -> None:
     missing = [name for name in ("pyarrow", "tqdm") if not importlib.util.find_spec(name)]
     if missing:
         raise MXNetError(f"score needs the package {missing[0]}: {_INSTALL}")
-    from tqdm import tqdm
-
     from gluonjit._version import version
     from gluonjit.runtime.cores import available_cores
-    from gluonjit.tools.scoring import engines, plan
+    from gluonjit.tools.scoring import plan
     from gluonjit.tools.scoring.scorer import Job
     from gluonjit.tools.serving.predictor import Predictor
 
@@ -103,29 +101,38 @@ def _run(arguments: argparse.Namespace) -> None:
                 "batch size": arguments.batch_size,
             },
         )
-        done = plan.finished(output, parts)
-        left = [part for part in parts if part not in done]
         job = Job(predictor, str(output.resolve()), columns, keep, arguments.batch_size, arguments.any_rows)
-        known = [part.rows for part in parts]
-        total = None if None in known else sum(n for n in known if n is not None)
-        before = sum(part.rows or 0 for part in done)
-        if done:
-            print(f"going on: {len(done)} of {len(parts)} parts are there", file=sys.stderr)
-        stream = unescaped(sys.stderr)
-        with tqdm(
-            total=total, initial=before, unit="row", unit_scale=True, file=stream, disable=not stream.isatty()
-        ) as bar:
-            try:
-                engines.run(arguments.engine, job, left, arguments.workers, arguments.address, bar.update)
-            except KeyboardInterrupt:
-                bar.close()
-                there = len(plan.finished(output, parts))
-                print(f"stopped: {there} of {len(parts)} parts are there; the same command goes on", file=sys.stderr)
-                raise
+        _score(arguments, job, output, parts)
         plan.remove_unfinished(output)  # workers that were killed leave some
         rows = _rows(output, parts)
         (output / plan.DONE).touch()
     print(f"{rows} rows in {len(parts)} files, {output}")
+
+
+def _score(arguments: argparse.Namespace, job: Any, output: Path, parts: Any) -> None:
+    """Computes those of the parts that are not there yet, and shows how far it is."""
+    from tqdm import tqdm
+
+    from gluonjit.tools.scoring import engines, plan
+
+    done = plan.finished(output, parts)
+    left = [part for part in parts if part not in done]
+    known = [part.rows for part in parts]
+    total = None if None in known else sum(n for n in known if n is not None)
+    before = sum(part.rows or 0 for part in done)
+    if done:
+        print(f"going on: {len(done)} of {len(parts)} parts are there", file=sys.stderr)
+    stream = unescaped(sys.stderr)
+    with tqdm(
+        total=total, initial=before, unit="row", unit_scale=True, file=stream, disable=not stream.isatty()
+    ) as bar:
+        try:
+            engines.run(arguments.engine, job, left, arguments.workers, arguments.address, bar.update)
+        except KeyboardInterrupt:
+            bar.close()
+            there = len(plan.finished(output, parts))
+            print(f"stopped: {there} of {len(parts)} parts are there; the same command goes on", file=sys.stderr)
+            raise
 
 
 def _rows(output: Path, parts: Any) -> int:

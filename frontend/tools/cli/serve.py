@@ -58,7 +58,13 @@ def add_commands(commands: Any) -> None:
     p.add_argument("--port", type=_port, default=8000, help="of HTTP; 0: any (default: %(default)s)")
     p.add_argument("--grpc-port", type=_port, metavar="PORT", help="of gRPC; 0: any (default: no gRPC)")
     add_threads(p)
-    batches = p.add_argument_group("batches")
+    _add_batches(p.add_argument_group("batches"))
+    _add_limits(p.add_argument_group("limits"))
+    _add_life(p.add_argument_group("life"))
+    p.set_defaults(run=_run)
+
+
+def _add_batches(batches: argparse._ArgumentGroup) -> None:
     batches.add_argument(
         "--max-batch", type=at_least(1), default=32, metavar="N", help="the most rows of a call (default: %(default)s)"
     )
@@ -76,7 +82,9 @@ def add_commands(commands: Any) -> None:
         help="whether requests are computed together: if the graph shows that it changes no answer, always, or never "
         "(default: %(default)s)",
     )
-    limits = p.add_argument_group("limits")
+
+
+def _add_limits(limits: argparse._ArgumentGroup) -> None:
     limits.add_argument(
         "--limit",
         action="append",
@@ -95,7 +103,9 @@ def add_commands(commands: Any) -> None:
                 metavar=about.unit,
                 help=f"{about.text} (default: %(default)s)",
             )
-    life = p.add_argument_group("life")
+
+
+def _add_life(life: argparse._ArgumentGroup) -> None:
     life.add_argument(
         "--reload",
         type=at_least(0, float),
@@ -111,7 +121,6 @@ def add_commands(commands: Any) -> None:
         metavar="S",
         help="seconds from a signal to end until no more connections are accepted (default: %(default)s)",
     )
-    p.set_defaults(run=_run)
 
 
 def _port(text: str) -> int:
