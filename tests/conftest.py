@@ -49,7 +49,10 @@ def leaves_no_trace():
         yield
 
 
-FRONT_END = {"checkpoint", "dropin", "frontend", "gluon", "module", "onnx_files", "reference", "rnn"}
+FRONT_END = set(
+    "checkpoint codes dropin execution frontend gluon image language metric module ndarray notebook onnx_files".split()
+    + "optimizer reference rnn symbol trace".split()
+)
 """Folders whose tests often compile the same graphs, and are not about how that is done. All others compile anew."""
 AS_USERS_RUN = {
     "gluon/test_oracle.py",

@@ -178,7 +178,7 @@ def special_stored_densely(rng):
     return [special()], {"stype": "default"}
 
 
-# Of sparse arrays, for which tests/frontend/test_sparse.py has results of MXNet.
+# Of sparse arrays, for which tests/ndarray/test_sparse.py has results of MXNet.
 
 
 @sample("_scatter_plus_scalar", "_scatter_minus_scalar", oracle=False)

@@ -26,3 +26,24 @@ def test_no_two_modules_share_a_name(root: Path):
     allowed = MXNETS | OPERATORS_OF_PRIMITIVES | OF_ONE_THING | COMMANDS
     assert not {name: where for name, where in shared.items() if name not in allowed}
     assert not allowed - shared.keys(), "allowed, but shared no more"
+
+
+OTHERS = {
+    "benchmarks": "the folder of that name",
+    "checkpoint": "files of parameters and graphs",
+    "cli": "frontend/tools/cli",
+    "dropin": "programs that import mxnet",
+    "field": "published programs and packages",
+    "onnx_files": "frontend/onnx",
+    "project": "the project itself",
+    "reference": "models that MXNet exported",
+    "serving": "frontend/tools/serving and scoring",
+}
+"""Folders of tests that mirror none of `gluonjit`, and what they are about."""
+
+
+def test_folders_of_tests_are_those_of_what_they_test(root: Path):
+    folders = {path.parent.name for path in (root / "tests").glob("*/test_*.py")}
+    packages = {*PARTS} | {path.parent.name for path in (root / "frontend").glob("*/__init__.py")}
+    assert folders - packages == OTHERS.keys()
+    assert {"execution", "trace", *PARTS} <= folders
