@@ -106,6 +106,11 @@ class NativeFunction:
         table[self.layout.scratch_slot] = arena.ctypes.data + self.scratch_offset
         table[self.layout.team_slot] = threads.block.ctypes.data
 
+    @property
+    def working_memory(self) -> int:
+        """The bytes that a call takes in `arenas`."""
+        return self.scratch_offset + self.layout.threads * self.layout.scratch
+
     def take_arena(self, nthreads: int) -> np.ndarray:
         """Memory for a call on `nthreads` threads; the caller puts it back into `arenas`."""
         return self.arenas.take(self.scratch_offset + nthreads * self.layout.scratch)

@@ -32,6 +32,9 @@ _ALIGNED = 1 << 16
 _PYARRAY_NEW_FROM_DESCR, _PYARRAY_EMPTY, _DEFAULT_HANDLER = 94, 184, 306
 
 
+_NO_MODE = np.zeros(1, np.int64)
+
+
 class Record(np.ndarray):
     """The int64 words that `@fast` reads as its `self` (`codegen.entry.Field`); keeps alive what they point to."""
 
@@ -100,7 +103,7 @@ def fast_call(
     n_args: int,
     rest: Sequence[np.ndarray | None],
     held: dict[int, np.ndarray],
-    epoch: int,
+    epoch: int | None,
     wrapper: type,
     fallback: Callable[..., Any],
     bare: bool,
@@ -109,8 +112,9 @@ def fast_call(
     """A Python callable that runs `executable` natively on `n_args` wrapped arrays, or calls `fallback`.
 
     `rest` are the graph's remaining inputs (parameters, captured arrays), `held` its prepared values by table slot,
-    both as of `epoch`; `wrapper` is NDArray or `mx.np.ndarray`; `bare`: returns the only result itself, not a list.
-    `calls`: one int64, to which each call that is served adds 1.
+    both as of `epoch`; None: there are neither, and the call means the same in each mode. `wrapper` is NDArray or
+    `mx.np.ndarray`; `bare`: returns the only result itself, not a list. `calls`: one int64, to which each call that is
+    served adds 1.
     """
     calls = np.zeros(1, np.int64) if calls is None else calls
     main = executable.main
@@ -136,9 +140,9 @@ def fast_call(
         Field.WRAPPER_TYPE: id(wrapper),
         Field.ARRAY_SLOT: _member_offset(wrapper, "_array"),
         Field.ARRAY_TYPE: id(np.ndarray),
-        Field.EPOCH: EPOCH.ctypes.data,
-        Field.EPOCH_SEEN: epoch,
-        Field.MODE: MODE.ctypes.data,
+        Field.EPOCH: (threads.SETTING if epoch is None else EPOCH).ctypes.data,
+        Field.EPOCH_SEEN: int(threads.SETTING[0]) if epoch is None else epoch,
+        Field.MODE: (_NO_MODE if epoch is None else MODE).ctypes.data,
         Field.ARENA: arena.ctypes.data,
         Field.FUNCTION: measured[0] if measured is not None else main.address,
         Field.N_OUTPUTS: len(executable.result_types),

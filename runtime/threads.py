@@ -71,7 +71,18 @@ def set_num_threads(n: int | None) -> None:
     with _lock:
         _wanted = None if n is None else int(n)
         _stop(math.inf)
-        EPOCH[0] += 1  # invalidates fast calls, which hold the old number
+        renew()  # fast calls hold the old number
+
+
+SETTING = np.zeros(1, np.int64)
+"""Moves with the number of threads, and with who measures calls. Its address is baked into the native entry, so it is
+never replaced."""
+
+
+def renew() -> None:
+    """Has the next call of all code take the slow path, which sees what has changed."""
+    EPOCH[0] += 1
+    SETTING[0] += 1
 
 
 def _from_environment() -> int | None:
@@ -215,7 +226,7 @@ def _at_exit() -> None:
 def _before_fork() -> None:
     if _workers:
         _stop(_AT_FORK)
-        EPOCH[0] += 1  # makes the next call take the slow path, which starts new workers
+        renew()  # the slow path starts new workers
 
 
 def _after_fork_in_child() -> None:

@@ -30,12 +30,11 @@ from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.types import IRError
 from gluonjit.passes import run_passes
-from gluonjit.runtime import executable, host
+from gluonjit.runtime import executable, host, threads
 from gluonjit.runtime.arenas import aligned_empty
 from gluonjit.runtime.collector import without_collector
 from gluonjit.runtime.executable import MEASURING, CodeSource, NativeFunction
 from gluonjit.runtime.kernel_library import KernelLibrary
-from gluonjit.runtime.storage import EPOCH
 
 _KEPT = 1 << 25
 """Bytes of time stamps that a program's record keeps, those of the latest calls."""
@@ -222,12 +221,12 @@ class Timer:
         if executable.watcher is not None:
             raise IRError("calls are being measured already; one profile can be recorded at a time")
         executable.watcher = self
-        EPOCH[0] += 1  # invalidates what calls that go straight to native code would run
+        threads.renew()
         return self
 
     def __exit__(self, *error: object) -> None:
         executable.watcher = None
-        EPOCH[0] += 1
+        threads.renew()
 
     def forget(self) -> None:
         """Drops what was measured so far."""

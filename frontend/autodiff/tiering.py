@@ -32,9 +32,11 @@ from gluonjit.ir.sizes import untold
 from gluonjit.ir.types import IRError, TensorType, type_of
 from gluonjit.language import late, rng
 from gluonjit.language.modes import plain_calls
+from gluonjit.ndarray import NDArray
 from gluonjit.operators.registry import Operator, operator_graph
 from gluonjit.passes import run_passes
 from gluonjit.runtime.executable import Executable
+from gluonjit.runtime.fast_call import fast_call
 from gluonjit.runtime.storage import Storage
 from gluonjit.runtime.watching import Watch
 
@@ -42,8 +44,12 @@ BUDGET = 30e6
 """Nanoseconds. A kernel is compiled in some 100 ms, and found in the object cache in 5."""
 _UNPROVEN = 8
 """Codes of an operator that may be waiting for calls; each further one doubles what the next has to save."""
-_CALL = 15e3
-"""Nanoseconds of a native call from Python."""
+_CALL, _PREPARED_CALL = 5e3, 15e3
+"""Nanoseconds of a direct native call from Python, and of one that looks whether prepared weights are fresh."""
+_DIRECT = 8
+"""So many calls with operands of the same types come before direct ones, for which memory is set aside."""
+_WORKING_MEMORY = 1 << 20
+"""The most bytes that are."""
 _PASS = 1e3
 """Nanoseconds of a call of NumPy, without what it computes."""
 MAX_TYPES = 64
@@ -67,13 +73,19 @@ _LOOKUP, _NATIVE_LOOKUP = 6.0, 1.0
 _SORT_SAVED, _ORDER_SAVED = 2.0, 6.0
 """What native code saves for an element that is sorted, by its value alone or with its place."""
 _PACK = 0.5
-"""For an element of a matrix that native code packs before it is multiplied; otherwise products take the same time."""
+"""For an element of a matrix that native code packs before it is multiplied."""
+_ROWS = 32
+"""For how many rows at least a matrix is worth packing; NumPy packs it then, too."""
+_BLAS_WAKES, _WAKING, _SHARED = 1 << 18, 50e3, 0.0125
+"""From so many multiply-adds on, NumPy's products wake threads of its own, which go on spinning for a while and take
+the cores from ours. On one thread native products take as long as NumPy's. So what is saved by a product, and for each
+multiply-add."""
 
 
 def saving(graph: Graph, packs: bool) -> float:
     """About how many nanoseconds of a call native code saves over NumPy; negative if it takes longer. `graph` is of
     level `expanded` or `legal`; `packs`: whether weights are packed in each call."""
-    return _saved(graph, packs) - _CALL
+    return _saved(graph, packs) - (_CALL if packs else _PREPARED_CALL)
 
 
 def _saved(graph: Graph, packs: bool) -> float:
@@ -94,7 +106,7 @@ def _saved_by(op: Op, packs: bool) -> float:
     if op.name in ("reshape", "broadcast", "transpose", "slice", "reverse"):
         return 0.0  # a view; what reads it pays
     if op.name == "dot_general":
-        return -_PACK * op.operands[1].type.size if packs else 0.0
+        return _saved_by_product(op, packs)
     if op.name == "conv":
         filters = op.attrs["layout"][1].index("O")
         taps = op.operands[1].type.size // max(op.operands[1].shape[filters], 1)
@@ -111,6 +123,16 @@ def _saved_by(op: Op, packs: bool) -> float:
         size = op.operands[0].type.size
     steps = op.definition.instructions * (_STEP - _NATIVE_STEP)
     return size * (_STREAM - _NATIVE_STREAM + steps) + _PASS
+
+
+def _saved_by_product(op: Op, packs: bool) -> float:
+    a, b = (v.type for v in op.operands)
+    batches = math.prod(a.shape[k] for k in op.attrs["batch"][0])
+    terms = math.prod(a.shape[k] for k in op.attrs["contract"][0])
+    each = op.results[0].type.size // max(batches, 1) * terms
+    if packs and each * batches < _ROWS * b.size:
+        return -_PACK * b.size
+    return batches * (_WAKING + _SHARED * each) if each >= _BLAS_WAKES else 0.0
 
 
 def _calls_python(graph: Graph) -> bool:
@@ -184,6 +206,7 @@ class Codes:
 
     def gain(self, types: tuple[TensorType, ...], judged: Callable[[], float]) -> float:
         """What a call gains; `judged()` computes it. Nothing, or infinitely much, is about these operands alone."""
+        call = _CALL if self.packs else _PREPARED_CALL
         count = sum(t.size for t in types)
         key = tuple([(t.dtype, t.rank) for t in types]), count.bit_length()
         each = self._gains.get(key)
@@ -191,8 +214,8 @@ class Codes:
             found = judged()
             if found == 0.0 or math.isinf(found) or not count:
                 return found
-            each = self._gains[key] = (found + _CALL) / count
-        return each * count - _CALL
+            each = self._gains[key] = (found + call) / count
+        return each * count - call
 
     @property
     def packs(self) -> bool:
@@ -232,6 +255,45 @@ class Codes:
         return Code(late.compile_graph(graph.with_attrs(params=self._params), {}))
 
 
+class Direct:
+    """The calls of code, without prepared values, with operands of certain types: they go from Python straight to
+    native code once there have been some."""
+
+    def __init__(self, callee: Any) -> None:
+        self._callee = callee
+        self._before = _DIRECT
+        """How many calls are not direct yet."""
+        self._fast: Callable[..., list[NDArray] | None] | None = None
+
+    def run(
+        self, arrays: Sequence[np.ndarray], watch: Watch | None = None
+    ) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """See `Executable.run`."""
+        if self._fast is not None and watch is None:
+            found = self._fast(*map(NDArray._wrap, arrays))
+            if found is not None:
+                results = [x._array for x in found]
+                count = self._callee.n_outputs
+                return results[:count], results[count:]
+        if not isinstance(self._callee, Executable):
+            outputs, updates = self._callee.run(arrays)
+            return outputs, updates
+        if watch is None:
+            self._note_call(self._callee.fitting(arrays))
+        return self._callee.run(arrays, watch=watch)
+
+    def _note_call(self, callee: Executable) -> None:
+        self._before -= 1
+        if self._before <= 0 and callee.main.working_memory <= _WORKING_MEMORY and not callee.prepared:
+            # Again, if what the last one held has changed: see `threads.renew`.
+            self._fast = fast_call(callee, len(callee.input_types), (), {}, None, NDArray, _nothing, bare=False)
+            self._before = _DIRECT
+
+
+def _nothing(*inputs: NDArray) -> None:
+    """What a direct call gives if it cannot be one: inputs are not contiguous, or the number of threads is another."""
+
+
 class Tier:
     """The calls of a program with operands of certain types. `graph`: gives its primitives for these."""
 
@@ -239,6 +301,8 @@ class Tier:
         self._codes, self._types, self._graph = codes, tuple(types), graph
         self._gain: float | None = None
         self._code: Code | None = None
+        self.direct: Direct | None = None
+        """The calls of the code, if there is one."""
 
     @property
     def never(self) -> bool:
@@ -256,6 +320,7 @@ class Tier:
             assert self._gain is not None
             try:
                 self._code = self._codes.code(self._types, self._gain)
+                self.direct = None if self._code is None else Direct(self._code.callee)
             except (IRError, MXNetError):  # the plain call still has NumPy
                 self._gain = 0.0
         return self._code
@@ -294,10 +359,8 @@ def tiered(graph: Graph, codes: Codes | None = None, types: Sequence[TensorType]
         if code is None:
             interpreter = interpreter or Interpreter(graph)
             return interpreter.run(inputs)
-        arrays = [np.asarray(x, order="C") for x in inputs]
-        if watch is None or not isinstance(code.callee, Executable):
-            return code.callee.run(arrays)
-        return code.callee.run(arrays, watch=watch)
+        assert tier.direct is not None
+        return tier.direct.run([np.asarray(x, order="C") for x in inputs], watch)
 
     return run
 
@@ -335,8 +398,8 @@ class TieredOperator:
             first, where, versions = steady
             if (code := tiers[1].native()) is not None:
                 callee = code.of(first, where)
-        elif (code := tiers[0].native()) is not None:
-            callee = code.callee
+        elif tiers[0].native() is not None:
+            callee = tiers[0].direct
         if callee is None:
             return None
         streams = self._op.streams(self._attrs, training) if self._op.streams is not None else 0
