@@ -359,6 +359,8 @@ class _Parser:
         if self.accept("("):
             while not self.accept(")"):
                 name = self.expect("word", "the name of a field or ')'")
+                if name in values:
+                    self.fail(f"field {name!r} is given twice", self.i - 1)
                 self.expect("=", f"'=' after {name!r}")
                 values[name] = self.literal()
                 if self.kinds[self.i] != ")":

@@ -55,6 +55,7 @@ def test_plans_print_and_parse(plan, text):
         ('loops(ahead = "pages")', "ahead = 'pages' is no"),
         ("sequential(read = (0.5,))", "read = (0.5,) is no"),
         ("view(into = True", "expected ',' or ')'"),
+        ("conv(pixels = 1, columns = 16, block = 1, block = 2)", "field 'block' is given twice"),
     ],
 )
 def test_plans_that_are_refused(text, message):
