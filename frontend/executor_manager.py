@@ -100,7 +100,7 @@ class DataParallelExecutorManager:
         self.arg_names, self.param_names, self.aux_names = arg_names, param_names, aux_names
         self.execgrp = DataParallelExecutorGroup(symbol, arg_names, param_names, ctx, self.slices, train_data)
         self.curr_execgrp: DataParallelExecutorGroup | None = None
-        """That of the loaded batch."""
+        """The group of the loaded batch."""
         self.execgrp_bucket = {train_data.default_bucket_key: self.execgrp} if sym_gen is not None else {}
 
     def install_monitor(self, monitor: Any) -> None:

@@ -30,11 +30,11 @@ class Annotation(Generic[T]):
     def __init__(self, name: str, type: str, fits: Callable[[Any], bool], default: T, level: str, meaning: str) -> None:
         self.name, self.type, self.fits, self.default = name, type, fits, default
         self.level = level
-        """The first one at which ops may carry it."""
+        """The first level at which ops may carry it."""
         self.meaning = meaning
 
     def of(self, op: Op) -> T:
-        """The op's, or the default."""
+        """The op's value, or the default."""
         return op.attrs.get(self.name, self.default)  # type: ignore[no-any-return]
 
     def is_on(self, op: Op) -> bool:

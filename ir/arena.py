@@ -16,7 +16,7 @@ class Tenant(NamedTuple):
     """A piece of the arena."""
 
     op: Op
-    """The first that writes there."""
+    """The first op that writes there."""
     value: Value | None
     """What lies there; None for an op's workspace."""
     offset: Extent

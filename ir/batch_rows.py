@@ -71,7 +71,7 @@ def _walk(graph: Graph, axes: dict[Value, Axis], batch: str) -> None:
 
 
 def _check(v: Value, axis: Axis, batch: str) -> None:
-    """That `batch` is in the row axis alone, as a factor."""
+    """Checks that `batch` is in the row axis alone, as a factor."""
     for k, n in enumerate(v.shape):
         if k == axis:
             if not isinstance(n, Dim) or not _is_multiple(n, batch):

@@ -36,7 +36,7 @@ class Choice:
     """What is asked about the choice of a kernel. Ops have no open sizes."""
 
     def nanoseconds(self, op: Op, target: Machine) -> float:
-        """What a call is expected to take on one core."""
+        """The nanoseconds that a call is expected to take on one core."""
         return nanoseconds(op, target)
 
     def alternatives(self, op: Op, target: Machine) -> Iterator[Alternative]:
@@ -66,7 +66,7 @@ def choice_of(plan: type[Plan]) -> Callable[[_C], _C]:
 
 
 def choice(op: Op) -> Choice:
-    """That of the op's kernel."""
+    """The choice of the op's kernel."""
     plan = KERNEL.of(op)
     if plan is None:
         return _ANY
@@ -77,7 +77,7 @@ def choice(op: Op) -> Choice:
 
 
 _PACKAGE = __name__.rpartition(".")[0]
-"""Whose modules are searched for choices."""
+"""The packages whose modules are searched for choices."""
 
 
 @functools.cache

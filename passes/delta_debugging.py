@@ -134,7 +134,7 @@ def _size(graph: Graph) -> tuple[int, int, int]:
 
 
 def _tidy(graph: Graph) -> Graph:
-    """Without dead ops, and without inputs that nothing reads."""
+    """The graph without dead ops, and without inputs that nothing reads."""
     graph = dce(graph)
     read = {v for op in graph.ops for v in op.operands} | {*graph.outputs, *(v for pair in graph.updates for v in pair)}
     kept = tuple(v for v in graph.inputs if v in read)

@@ -120,7 +120,7 @@ class _Folder(Rewriter):
     def _is_read_once(self, v: Value) -> bool:
         return len(self.graph.uses[v]) == 1 and v not in self.results
 
-    # Behind an anchor -------------------------------------------------------------------------------------------------
+    # After an anchor --------------------------------------------------------------------------------------------------
 
     def _pool(self, op: Op) -> None:
         """Records window sums of an anchor's result."""

@@ -80,7 +80,7 @@ def fixed_ops(graph: Graph, open_too: bool = False) -> dict[Op, None]:
 
 
 def _unprepared(ops: Iterable[Op]) -> list[Op]:
-    """Those that are no `prepare` ops and need no results of any: what was hoisted before stays before its uses."""
+    """The ops that are no `prepare` ops and need no results of any: what was hoisted before stays before its uses."""
     prepared: set[Value] = set()
     found = []
     for op in ops:

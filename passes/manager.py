@@ -86,7 +86,7 @@ class PassError(IRError):
 
 
 _PACKAGE = __name__.rpartition(".")[0]
-"""Whose modules are searched for passes."""
+"""The packages whose modules are searched for passes."""
 _PASSES: dict[str, Pass] = {}
 _F = TypeVar("_F", bound=Callable[..., Graph])
 

@@ -46,7 +46,8 @@ LIMIT = 1 << 29
 """Bytes of all entries; beyond that, the least recently used ones are evicted."""
 _LARGEST = LIMIT // 4
 _ROOM = "0"
-"""Entries whose keys end so, one in 16, make room for others: looking at thousands of files takes 0.1 s."""
+"""Storing an entry whose key ends like this, one in 16, makes room for others: looking at thousands of files takes 0.1
+s."""
 _SUFFIX = ".gluonjit"
 _ABANDONED = 3600
 """Seconds after which the process that left a temporary file is assumed to have died."""

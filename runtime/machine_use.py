@@ -16,7 +16,7 @@ class MachineUse(NamedTuple):
     """How many cores were at work, as means over a stretch of time."""
 
     cores: int
-    """That the machine has."""
+    """Cores that the machine has."""
     own: float
     """Cores at work for this process."""
     others: float

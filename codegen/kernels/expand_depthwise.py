@@ -96,7 +96,7 @@ class _ExpandDepthwise:
         self.depthwise.x = self._before(f.add(f.mul(above, self.columns), channel))
 
     def _before(self, elements: Any) -> str:
-        """The address that many elements before scratch memory: where the whole array would begin of which scratch
+        """The address that lies `elements` before scratch memory: where the whole array would begin of which scratch
         holds a part. There may be no memory at that address."""
         f = self.f
         return f.op(f"getelementptr {self.scalar}, ptr {self.scratch}, i64 {f.sub(0, elements)}")

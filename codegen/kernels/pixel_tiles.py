@@ -126,7 +126,7 @@ class PixelTiles:
         self.count = f.div(f.add(units, most - 1), most)
         self._length: Any = f.div(f.add(units, f.sub(self.count, 1)), self.count) if most > 1 else 1
         between, free = f.max(f.sub(self.count, 1), 1), f.sub(units, self._length)
-        # Tiles begin so many units after one another, and the first ones one more.
+        # Units from the beginning of a tile to that of the next one; for the first `_rest` tiles, one more.
         self._step: Any = f.div(free, between) if most > 1 else 1
         self._rest: Any = f.mod(free, between) if most > 1 else 0
 

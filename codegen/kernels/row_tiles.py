@@ -53,7 +53,7 @@ class RowTiles:
         self.heights = [*([1] if may_be_1 else []), *range(2, most + 1, 2)]
 
         def height(tiles: Any) -> Any:
-            """The least even one with which so many tiles hold all rows."""
+            """The least even height with which this number of tiles hold all rows."""
             twice = f.mul(tiles, 2)
             return f.mul(f.div(f.add(self.m, f.sub(twice, 1)), twice), 2)
 

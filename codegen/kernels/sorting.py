@@ -239,7 +239,7 @@ class Sort:
                 self._restore(first)
 
     def _is_distributed(self, bits: int) -> bool:
-        """Whether a line of keys of so many bits is much longer than the cache of the second level."""
+        """Whether a line of keys of `bits` bits is much longer than the cache of the second level."""
         n = self.n if self.inner == 1 and self.n == self.count else 0
         return isinstance(n, int) and n >= DISTRIBUTED and n * bits // 8 > 4 * self.f.target.l2
 

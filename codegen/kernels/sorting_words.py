@@ -179,7 +179,7 @@ class Pairs:
             with f.repeat([("i64", begin)]) as walk:
                 end = f.add(walk.carried[0], 1)
                 inside = f.op(f"icmp slt i64 {end}, {f.extent(n)}")
-                # Behind the last word is padding, which may be read.
+                # After the last word is padding, which may be read.
                 apart = f.op(f"xor i64 {first}, {self._load(self.words, end)}")
                 alike = f.op(f"icmp ule i64 {apart}, {self.mask}")
                 walk.next(end)

@@ -51,13 +51,13 @@ class Fetch:
     """Into the first cache; else into the second."""
 
     def at(self, tile: Tile, k: Any) -> Fetch:
-        """From term k on."""
+        """What to prefetch from term k on."""
         offset = tile.f.mul(k, self.step)
         # Not `inbounds`: what is prefetched need not exist.
         return replace(self, pointer=tile.f.op(f"getelementptr i8, ptr {self.pointer}, i64 {offset}"))
 
     def emit(self, tile: Tile, k: int) -> None:
-        """For term k."""
+        """Prefetches for term k."""
         size = tile.f.target.line
         for line in range(-(-k * self.step // size), -(-(k + 1) * self.step // size)):
             prefetch(tile.f, self.pointer, line * size, self.nearest)
@@ -65,7 +65,7 @@ class Fetch:
 
 @dataclass(frozen=True)
 class Fetches:
-    """Several of them."""
+    """Several streams to prefetch at the same time."""
 
     parts: tuple[Fetch, ...]
 
@@ -117,7 +117,7 @@ class _Line:
         return f.gep(tile.scalar, p, k)
 
     def at(self, tile: Tile, k: Any) -> _Line:
-        """From term k on."""
+        """The line from term k on."""
         f = tile.f
         x, w = f.gep(tile.scalar, self.x, k), f.gep(tile.scalar, self.w, f.mul(k, self.w_step))
         return replace(self, x=x, w=w, fetch=self.fetch and self.fetch.at(tile, k))
@@ -236,7 +236,7 @@ class Tile:
         return found
 
     def chains(self, rows: int) -> int:
-        """`chains` of a tile of so many rows."""
+        """`chains` of a tile of `rows` rows."""
         return chains(len(self.cells(range(rows))), self.f.target)
 
     def contract(

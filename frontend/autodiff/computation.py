@@ -174,7 +174,7 @@ class Computation:
         return self._known_tokens
 
     def reached(self, k: int) -> frozenset[int]:
-        """The numbers of the inputs that output k depends on, be it through ops whose gradient is 0."""
+        """The numbers of the inputs that output k depends on, even through ops whose gradient is 0."""
         if self._reached_inputs is None:
             numbers = range(len(self.graph.inputs))
             masks = sources_of(self.graph, [1 << n for n in numbers])

@@ -65,7 +65,7 @@ def of_number(
 
 
 def differentiated(op: Operator, operands: Sequence[Any]) -> Sequence[Any]:
-    """Those of an operator that needs values which `of_values` is about: all, if none gets a gradient."""
+    """The computations of an operator that needs values which `of_values` is about: all, if none gets a gradient."""
     return operands if op.gradient is zero else operands[:1]
 
 

@@ -1,6 +1,6 @@
 """What a head depends on, where a cotangent of 0 is not the same as none.
 
-In a plain call, `backward` visits what a head depends on, be it through ops whose gradient is 0, and nothing else. That
+In a plain call, `backward` visits what a head depends on, even through ops whose gradient is 0, and nothing else. That
 shows in two ways. Output layers ignore their cotangent: they give their gradient where they are visited. And a variable
 that is not visited keeps its old gradient.
 

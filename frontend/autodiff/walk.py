@@ -210,7 +210,7 @@ def _zeros(source: Edge | Variable) -> NDArray:
 
 
 def _note_point(node: Node, given: Mapping[int, NDArray], sent: dict[int, tuple[Any, NDArray]]) -> None:
-    """Notes what the gradients of a node depend on, be it with a derivative of 0: the point that they were computed at,
+    """Notes what the gradients of a node depend on, even with a derivative of 0: the point that they were computed at,
     which are the sources of the heads that lead to them, and the cotangents of these heads.
 
     Whether a constant slope is found to be one, or computed from the point, depends on how much is simplified: in a

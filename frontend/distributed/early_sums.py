@@ -38,7 +38,7 @@ from gluonjit.runtime.watching import Progress
 __all__ = ["EarlySums"]
 
 _BUCKETS, _LEAST = 8, 1 << 16
-"""Into how many buckets gradients are divided at least, so that most are summed before backward ends, unless they would
+"""The fewest buckets that gradients are divided into, so that most are summed before backward ends, unless they would
 have fewer bytes than this."""
 _NAP = 5e-4
 """Seconds between two looks at what backward and the messages have come to: long beside the microseconds that a look
@@ -230,7 +230,7 @@ class _Plan:
         }
         self._wake = threading.Condition(forks.renewed())
         self._runs = True
-        """Between steps: whether buckets are sent as backward computes them."""
+        """Asked between steps: whether buckets are sent as backward computes them."""
         self._retired = self._ended = False
         self._failed: Exception | None = None
         for storage in self._places:

@@ -42,7 +42,7 @@ from gluonjit.trace.tracing import Trace, flatten, trace
 MANY = 9
 """At the code of this number, a warning says why there are so many, and what helps."""
 MAX_REFUSALS = 8
-"""After how many traces that failed because the call changed attributes that it reads, a block stays with Python."""
+"""Traces that may fail because the call changed attributes that it reads; after that, the block stays with Python."""
 CALLS_OF_1 = 256
 """After how many calls a signature whose open dimension is 1 gets code of its own, which may be a fifth faster. Calls
 are counted, as an answer's bits must not depend on time."""
@@ -80,7 +80,7 @@ class BlockCode:
     calls_left: int = 0
     """Calls until this key gets code of its own; 0: never."""
     own: BlockCode | None = None
-    """That code, while it is compiled."""
+    """The key's own code, while it is compiled."""
 
 
 class BlockCompiler:
@@ -105,7 +105,7 @@ class BlockCompiler:
         self.gradients: WeakValueDictionary[Hashable, Computation] = WeakValueDictionary()
         """What recorded calls run, by their graphs."""
         self._earlier_gradients: dict[Hashable, Computation] = block._jit_gradients or {}
-        """Those of code that was dropped: differentiating takes longer than tracing."""
+        """Computations of code that was dropped: differentiating takes longer than tracing."""
         block._jit_gradients = None
         self._reader = reader
         self._count = 0

@@ -174,7 +174,7 @@ class _Checker(Recorder):
         self.programs: dict[int, Any] = {}
         """The blocks that have run."""
         self.as_python: list[Any] = []
-        """Those whose programs failed on symbols, so that what they read is not known."""
+        """The blocks whose programs failed on symbols, so that what they read is not known."""
         self._values: dict[Entry, np.ndarray] = {}
 
     def call(self, block: Any, args: Sequence[Any]) -> Any:

@@ -103,7 +103,7 @@ class Compiled:
 
     @cached_property
     def graph(self) -> Graph:
-        """After all passes."""
+        """The graph after all passes."""
         return run_passes(self.source, self.pipeline, target=self.target)
 
     @property

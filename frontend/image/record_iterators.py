@@ -44,7 +44,7 @@ class _RecordIter(MXDataIter):
 
     _dtype: type = np.float32
     _dtypes: tuple[type, ...] = (np.float32,)
-    """Those that the setting `dtype` may name."""
+    """The element types that the setting `dtype` may name."""
     _channels: tuple[int, ...] = (3, 1)
     _method: int
     """The interpolation of `_resized`."""
@@ -544,7 +544,7 @@ ImageRecordIter_v1, ImageRecordUInt8Iter_v1 = ImageRecordIter, ImageRecordUInt8I
 
 _MISSING_OF_DETECTION: dict[str, Any] = {"aug_seq": "det_aug_default", "mean_img": "", "mean_a": 0, "std_a": 0}
 _LEAST_PAD = 1.05
-"""A frame is drawn that makes an image so many times as wide."""
+"""The least scale for which a frame is drawn."""
 _MAX_LABEL = 1 << 20
 """Numbers of one label: a batch has room for the longest in each example."""
 

@@ -36,7 +36,7 @@ _OURS, _MODELS, _COMMAND_LINE, _USER = "ours", "model zoo", "command line", "use
 
 
 class _Owners(dict[str, str]):
-    """Whose a module is, by its name. A trace, and a tape, ask for thousands of frames, of few modules."""
+    """Who a module belongs to, by its name. A trace, and a tape, ask for thousands of frames, of few modules."""
 
     def __missing__(self, module: str) -> str:
         owner = _USER

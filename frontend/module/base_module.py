@@ -346,10 +346,10 @@ class BaseModule:
             self._end_epoch(train_data)
 
     def _begin_epoch(self, epoch: int, train_data: DataIter) -> None:
-        """Before the batches of an epoch of `fit`."""
+        """Called before the batches of an epoch of `fit`."""
 
     def _end_epoch(self, train_data: DataIter) -> None:
-        """After an epoch of `fit`."""
+        """Called after an epoch of `fit`."""
         train_data.reset()
 
 

@@ -32,7 +32,7 @@ class DataParallelExecutorGroup(NamedTuple):
 
     @property
     def batch_size(self) -> int:
-        """That of the first input."""
+        """The batch size of the first input."""
         first = self.data_shapes[0]
         return first.shape[max(DataDesc.get_batch_axis(first.layout), 0)]
 

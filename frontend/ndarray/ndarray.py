@@ -55,7 +55,7 @@ sparse_zeros: dict[str, Callable[..., Any]] = {}
 EAGER = {training: Eager(training, rng.next_key) for training in (False, True)}
 """The emitters that evaluate expansions on arrays, by training mode."""
 EXACT = {training: Exact(training, rng.next_key) for training in (False, True)}
-"""Those for what `needs_exact`."""
+"""The emitters for what `needs_exact`."""
 
 random_words.backend = late.compile_graph
 

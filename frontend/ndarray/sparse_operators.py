@@ -440,7 +440,7 @@ def _sums_by_column(x: CSRNDArray, y: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _dot_gradient(attrs: dict[str, Any], operands: Sequence[Any], g: NDArray) -> Sequence[NDArray | None]:
-    """That of csr · w by w: csrᵀ · g, which has rows only where the matrix has columns."""
+    """The gradient of csr · w by w: csrᵀ · g, which has rows only where the matrix has columns."""
     x, _ = operands
     flip = not attrs["transpose_a"]
     parts = g.tostype("default") if isinstance(g, BaseSparseNDArray) else g

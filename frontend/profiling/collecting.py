@@ -269,7 +269,7 @@ def _memory(graph: Graph, scratch: int, numbers: Mapping[Op, int]) -> Memory:
 def _events(
     areas: np.ndarray, sites: Sequence[Site], numbers: Sequence[int | None], clock: Clock, begin: float
 ) -> list[Event]:
-    """Those of one call, thread by thread, in the order of time."""
+    """The events of one call, thread by thread, in the order of time."""
     found = []
     for thread, area in enumerate(areas):
         stamps = area[2 : 2 + 2 * len(sites)].reshape(len(sites), 2)

@@ -132,7 +132,7 @@ class Memory:
     parameters: int
     """Arrays that change rarely, which the program is given."""
     unread: int
-    """Those among them of which only packed copies are read (`hybridize(static_alloc=True)` can free them)."""
+    """The ones among them of which only packed copies are read (`hybridize(static_alloc=True)` can free them)."""
     packed: int
     """What is prepared from parameters."""
     constants: int

@@ -139,7 +139,7 @@ class Plan:
 
     @classmethod
     def of(cls: type[P], op: Op) -> P:
-        """That of an op whose kernel this is; IRError for any other."""
+        """The plan of an op whose kernel this is; IRError for any other."""
         plan = op.attrs.get(ANNOTATION)
         if not isinstance(plan, cls):
             raise IRError(f"{op.name} is not computed by the kernel {cls.kernel!r}, but by {plan}")

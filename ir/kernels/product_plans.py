@@ -94,7 +94,7 @@ class Conv(Product, kernel="conv"):
 class Winograd(Product, kernel="winograd"):
     """Convolution by small windows with stride 1, by fewer multiplications.
 
-    `block`: so many register tiles, along the tiles, one thread transforms, multiplies and transforms back at a time.
+    `block`: the register tiles, along the tiles, that one thread transforms, multiplies and transforms back at a time.
     0: all threads do the three steps together, for all tiles, and meet in between. -k: together, for k register tiles
     at a time, so that memory for an open number of tiles is not open.
     """

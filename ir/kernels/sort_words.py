@@ -12,8 +12,8 @@ PLACE_BITS = 32
 _PADDING = 17 * 64
 """Bytes after each array: sorting reads and writes up to 17 vectors beyond it."""
 BUCKETS = 6
-"""Among which lines are distributed that are too long for a cache. Each has its own padding. Where they end is kept in
-registers, of which some machines have 16."""
+"""Buckets among which lines that are too long for a cache are distributed. Each has its own padding. Where they end is
+kept in registers, of which some machines have 16."""
 DISTRIBUTED = 1 << 15
 """The least number of elements of such a line."""
 

@@ -270,7 +270,7 @@ def _sorted_first(lines: np.ndarray, descending: bool, count: int) -> np.ndarray
 
 
 def _order_alike(words: np.ndarray, place: int, keys: np.ndarray) -> None:
-    """Sorts, by their keys, neighbours among sorted words that differ in the place alone, which is so many bits."""
+    """Sorts, by their keys, neighbours among sorted words that differ in the place alone, their lowest `place` bits."""
     alike = np.zeros(words.shape, np.bool_)
     np.equal((words[..., 1:] ^ words[..., :-1]) >> place, 0, out=alike[..., 1:])
     if alike.any():

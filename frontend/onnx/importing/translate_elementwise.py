@@ -90,7 +90,7 @@ def _binary(g: Importer, call: Call, x: Val, y: Val) -> Val:
 
 @translation("Div")
 def _div(g: Importer, call: Call, x: Val, y: Val) -> Val:
-    """That of integers rounds toward 0."""
+    """The quotient; that of integers rounds toward 0."""
     if x.floats:
         return binary(g, "Div", x, y)
     size = truncated_quotient(g, x, y)

@@ -236,7 +236,8 @@ def linear_regression_output(b: Emitter, data: Any, label: Any, *, grad_scale: f
 def _svm_gradient(
     b: Emitter, g: Any, y: Any, x: Any, *, margin: float, regularization_coefficient: float, use_linear: bool
 ) -> tuple[Any, None]:
-    """That of max(0, margin - score) at the label plus max(0, margin + score) at the others, or of their squares."""
+    """The gradient of max(0, margin - score) at the label plus max(0, margin + score) at the others, or of their
+    squares."""
     data, label = x
     dtype = dtype_of(data)
     zero, one = b.constant(0, dtype), b.constant(1, dtype)

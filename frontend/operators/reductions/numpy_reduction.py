@@ -144,7 +144,7 @@ def _declare_spread(name: str, doc: str, y: str, finish: Callable[[Any, Any], An
 
 
 def _std_gradient(b: Emitter, g: Any, y: Any, x: Any, *, axis: Shape | None, ddof: int, **_attrs: Any) -> Any:
-    """That of the norm of the distances, which is 0 where all elements are equal."""
+    """The gradient of the norm of the distances, which is 0 where all elements are equal."""
     own, result = dtype_of(x[0]), dtype_of(y[0])
     if not own.is_float or not result.is_float:
         return None

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gluonjit.passes.report import Told
 
 SEPARATOR = "// -----\n"
-"""Between the graphs of a file that holds several."""
+"""What stands between the graphs of a file that holds several."""
 
 
 def pipelines() -> dict[str, str]:

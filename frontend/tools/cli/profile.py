@@ -81,5 +81,5 @@ def measured(arguments: argparse.Namespace, block: Any, given: list[Any]) -> Pro
 
 
 def _done(wanted: int | None, count: int, seconds: float) -> float:
-    """Which part of the calls has been measured, after so many and so many seconds; 1 or more: all."""
+    """The part of the calls that has been measured, by their number and the seconds so far; 1 or more: all."""
     return count / wanted if wanted else min(count / 5, seconds)

@@ -157,6 +157,6 @@ def remove_unfinished(output: Path) -> None:
 
 
 def finished(output: Path, parts: Sequence[Part]) -> list[Part]:
-    """Those parts whose results are there; files that were being written when a run ended are removed."""
+    """The parts whose results are there; files that were being written when a run ended are removed."""
     remove_unfinished(output)
     return [part for part in parts if (output / part.output).is_file()]

@@ -106,7 +106,7 @@ def _floats(job: Job, predictor: Predictor) -> set[str]:
 
 
 def _batches(part: Part, rows: int, floats: AbstractSet[str] = frozenset()) -> Iterator[Any]:
-    """The rows of a part, as pyarrow.RecordBatches of so many rows; an empty one for a part without rows. `floats`:
+    """The rows of a part, as pyarrow.RecordBatches of `rows` rows; an empty one for a part without rows. `floats`:
     columns that hold floats even where the first ones look like integers."""
     import pyarrow as pa
     import pyarrow.csv
