@@ -124,7 +124,7 @@ class DataIter:
         return self.next()
 
     def reset(self) -> None:
-        """Back to the first batch."""
+        """Goes back to the first batch."""
 
     def next(self) -> DataBatch:
         if not self.iter_next():
@@ -394,7 +394,7 @@ class NDArrayIter(DataIter):
         return DataDesc(name, shape, x.dtype, self.layout)
 
     def hard_reset(self) -> None:
-        """Back to the first batch, with nothing left over."""
+        """Goes back to the first batch, with nothing left over."""
         self._left = self.idx[:0]
         self.reset()
 

@@ -150,7 +150,7 @@ def _parsed(text: bytes, columns: int, labels: int | None) -> _Rows | None:
 
 
 def _parsed_by_line(text: bytes, columns: int, labels: int | None, name: str, done: int) -> _Rows:
-    """The same, line by line. MXNetError for a line that is wrong; `done` lines are before these."""
+    """The rows, read line by line. MXNetError for a line that is wrong; `done` lines are before these."""
     values: list[float] = []
     places: list[int] = []
     counts: list[int] = []

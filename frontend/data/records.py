@@ -59,7 +59,7 @@ class MXRecordIO:
         self.is_open = False
 
     def reset(self) -> None:
-        """Back to the first record; a file being written is emptied."""
+        """Goes back to the first record; a file being written is emptied."""
         self.close()
         self.open()
 

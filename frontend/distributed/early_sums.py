@@ -41,8 +41,8 @@ _BUCKETS, _LEAST = 8, 1 << 16
 """The fewest buckets that gradients are divided into, so that most are summed before backward ends, unless they would
 have fewer bytes than this."""
 _NAP = 5e-4
-"""Seconds between two looks at what backward and the messages have come to: long beside the microseconds that a look
-takes from backward, short beside backward."""
+"""Seconds between two looks at what backward and the messages have come to: much longer than the microseconds that a
+look takes, much shorter than backward."""
 
 
 _MOST_RESTS = 10

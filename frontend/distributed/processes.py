@@ -79,7 +79,7 @@ class Processes:
         """Ranks with the same `local_rank`, one on each machine; whether all machines have equally many."""
         if self.size == 1:
             return
-        # Of our own, so that messages of the program's are not taken for ours.
+        # A communicator of our own, so that messages of the program's are not taken for ours.
         self._comm, request = mpi.COMM_WORLD.Idup()
         self._wait([request], [], "all ranks to make a kvstore", idle=True)
         self._beats = Heartbeats(self.rank, self.size, self.gather)

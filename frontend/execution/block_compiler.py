@@ -44,7 +44,7 @@ MANY = 9
 MAX_REFUSALS = 8
 """Traces that may fail because the call changed attributes that it reads; after that, the block stays with Python."""
 CALLS_OF_1 = 256
-"""After how many calls a signature whose open dimension is 1 gets code of its own, which may be a fifth faster. Calls
+"""Calls after which a signature whose open dimension is 1 gets code of its own, which may be a fifth faster. Calls
 are counted, as an answer's bits must not depend on time."""
 
 

@@ -138,7 +138,7 @@ class CachedCall:
         codes = self.store.open_entries
         return codes[-1].session.compiled_already if codes else None
 
-    # ---- what ends that calls go directly to native code
+    # ---- what keeps calls from going directly to native code
 
     def _forget_code(self, session: Session) -> None:
         if self._latest is not None and self._latest.session is session:

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from gluonjit.profiling.measured import Layer, Program
 
 _SMALL = 5e-6
-"""Seconds: of a kernel that takes less, much is getting started."""
+"""Seconds; of a kernel that takes less, a large part is its start."""
 _HIGH = 0.6
 """Part of the machine's peak that counts as reached: kernels do not get much nearer."""
 _CACHED = 1.2
@@ -16,8 +16,8 @@ _CACHED = 1.2
 
 
 def advice(layer: Layer, program: Program, peaks: tuple[float, float], busy: bool = False) -> str:
-    """For a layer of a measured program. `peaks`: (FLOP/s, bytes/s) that the machine reaches on as many threads, 0 if
-    unknown; `busy`: whether other programs took its cores meanwhile."""
+    """The sentence about a layer of a measured program. `peaks`: (FLOP/s, bytes/s) that the machine reaches on as many
+    threads, 0 if unknown; `busy`: whether other programs took its cores meanwhile."""
     kernels = [program.kernels[k] for k in layer.kernels]
     main = max(kernels, key=lambda k: k.share)
     threads = max(program.usual_threads, 1)

@@ -97,7 +97,7 @@ class Recorder:
         self.blocks: list[HybridForward] = []
         """The programs whose `hybrid_forward` is running, innermost last."""
         self._users: dict[int, FrameType | None] = {}
-        """The user's frame behind each running `call`, by the id of that call's frame."""
+        """The user's frame that made each running `call`, by the id of that call's frame."""
         self._paths = block_paths(block)
         self._places: list[_Place] = [_Place("", None, None)]
         """The place of each of `blocks`, and, first, of what is outside of them."""
@@ -463,7 +463,7 @@ class Recorder:
         return symbolic_loops.cond(pred, then_func, else_func, name)
 
     def _found(self, entry: Entry, shape: Shape) -> TensorType:
-        """The type of the parameter behind a variable, now that its shape is known."""
+        """The type of the parameter that a variable stands for, now that its shape is known."""
         (param,) = [origin for variable, origin in self.inputs.values() if variable == entry]
         return TensorType(dtype(param.dtype), shape)
 

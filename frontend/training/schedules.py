@@ -141,7 +141,7 @@ class MultiFactorScheduler(LRScheduler):
 
 
 class _Decay(LRScheduler):
-    """From `base_lr` to `final_lr`, reached at `max_update`; afterwards constant."""
+    """Rates from `base_lr` to `final_lr`, reached at `max_update`; afterwards constant."""
 
     def __init__(
         self,

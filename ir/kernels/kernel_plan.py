@@ -49,7 +49,7 @@ P = TypeVar("P", bound="Plan")
 
 class Plan:
     """How a kernel computes an op. Subclasses are frozen dataclasses whose fields `select` decides; a field's type is
-    `Annotated[type, "what it is"]`, of ints, bools, strings of a `Literal`, tuples of them, and None. Behind that, a
+    `Annotated[type, "what it is"]`, of ints, bools, strings of a `Literal`, tuples of them, and None. After that, a
     range says which ints are possible."""
 
     kernel: ClassVar[str]
