@@ -46,6 +46,8 @@ _UNPROVEN = 8
 """Codes of an operator that may be waiting for calls; each further one doubles what the next has to save."""
 _CALL, _PREPARED_CALL = 5e3, 15e3
 """Nanoseconds of a direct native call from Python, and of one that looks whether prepared weights are fresh."""
+_STEADY = 4
+"""After so many calls weights that have not changed are expected not to: those of a GAN are used twice in a step."""
 _DIRECT = 8
 """So many calls with operands of the same types come before direct ones, for which memory is set aside."""
 _WORKING_MEMORY = 1 << 20
@@ -377,8 +379,9 @@ class TieredOperator:
         if NumPy is at least as fast for both."""
         self._codes: dict[bool, tuple[Codes, Codes]] = {}
         """By mode, of the former and of the latter."""
-        self._seen: WeakKeyDictionary[Storage, tuple[Hashable, Hashable]] = WeakKeyDictionary()
-        """By the storage of the first weight: where the last call with it had all weights, and their versions."""
+        self._seen: WeakKeyDictionary[Storage, tuple[tuple[Hashable, Hashable], int]] = WeakKeyDictionary()
+        """By the storage of the first weight: where the last call with it had all weights, and their versions; and how
+        often it has had these."""
 
     def run(self, inputs: Sequence[Any], training: bool, key: np.ndarray | None) -> list[np.ndarray] | None:
         """All results, in memory of their own; None if NumPy is to compute them. `inputs`: NDArrays. `key`: what it
@@ -416,15 +419,18 @@ class TieredOperator:
 
     def _steady(self, inputs: Sequence[Any]) -> tuple[Storage, Hashable, list[Hashable]] | None:
         """The first weight's storage, where all weights are, and the versions of all inputs; None if weights have
-        changed since the last call with them. What this gives does not refer to the first storage, but for itself, so
+        changed lately. What this gives does not refer to the first storage, but for itself, so
         that all ends with it."""
         watched = [inputs[k].storage().watch() for k in self._weights]
         first = watched[0][0]
         places = tuple([inputs[k]._array.ctypes.data for k in self._weights])  # a storage may hold several weights
         where = places, tuple([storage if storage is not first else None for storage, _ in watched])
         now = where, tuple([version for _, version in watched])
-        if self._seen.get(first) != now:
-            self._seen[first] = now
+        known, times = self._seen.get(first, (None, 0))
+        if known != now:
+            times = 0
+        if times < _STEADY:
+            self._seen[first] = now, times + 1
             return None
         versions: list[Hashable] = [None] * len(inputs)
         for k, version in zip(self._weights, now[1]):

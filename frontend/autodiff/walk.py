@@ -70,6 +70,8 @@ class _Walk:
         """A heap: numbers are unique, so nodes are never compared."""
         self._received: dict[Node, dict[int, NDArray | None]] = {}
         """The gradients that were sent to the results of the pending nodes."""
+        self._sums: set[int] = set()
+        """Those of them, by `id`, that are sums, so that nothing else refers to their elements."""
 
     def send(self, source: Any, g: NDArray | None) -> None:
         """Adds a gradient to what a source has received. None: a gradient of 0 that nothing is computed from: zeros
@@ -80,12 +82,31 @@ class _Walk:
             if at is None:
                 at = self._received[node] = {}
                 heapq.heappush(self._pending, (-node.number, node))
-            at[index] = _sum(at.get(index), g, self._create_graph)
+            at[index] = self._sum(at.get(index), g)
         elif source is not None and source.request != "null":
             leaves = self.leaves
             if self._announces and source not in leaves and g is not None and g.stype == "default":
                 announce(source.grad, source.request, g._array)
-            leaves[source] = _sum(leaves.get(source), g, self._create_graph)
+            leaves[source] = self._sum(leaves.get(source), g)
+
+    def _sum(self, a: NDArray | None, b: NDArray | None) -> NDArray | None:
+        """The sum of what has arrived so far, and of what arrives."""
+        if a is None or b is None:
+            return b if a is None else a
+        if self._create_graph:
+            total: NDArray = add(a, b)
+            return total
+        if isinstance(a, RowSparseNDArray) and isinstance(b, RowSparseNDArray):
+            return add_rows(a, b)
+        own, other = id(a) in self._sums, b._array
+        with quiet():
+            if own and a._array.dtype is other.dtype:
+                np.add(a._array, other, out=a._array)
+                return a
+            total = NDArray._wrap(np.asarray(a._array + other))
+        self._sums.discard(id(a))
+        self._sums.add(id(total))
+        return total
 
     def run(self) -> None:
         """Visits all nodes that something was sent to."""
@@ -98,6 +119,7 @@ class _Walk:
                 self._found.update((key, g) for key, g in pairs if key in self._wanted)
             if node.released:
                 raise freed(node)
+            self._sums.difference_update(map(id, arrived.values()))
             given = {k: g for k, g in arrived.items() if g is not None}
             if len(given) < len(arrived):
                 for source in node.origins(arrived.keys() - given.keys()):
@@ -261,18 +283,6 @@ def _has_nan(gradient: NDArray | None) -> bool:
         return False
     x = gradient._array
     return bool(x.size and x.dtype.kind not in "biu" and np.isnan(x.min()))
-
-
-def _sum(a: NDArray | None, b: NDArray | None, create_graph: bool) -> NDArray | None:
-    if a is None or b is None:
-        return b if a is None else a
-    if create_graph:
-        total: NDArray = add(a, b)
-        return total
-    if isinstance(a, RowSparseNDArray) and isinstance(b, RowSparseNDArray):
-        return add_rows(a, b)
-    with quiet():
-        return NDArray._wrap(np.asarray(a._array + b._array))
 
 
 def write(variable: Variable, g: NDArray) -> None:

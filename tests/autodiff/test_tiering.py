@@ -222,7 +222,7 @@ def test_weights_that_were_prepared_are_seen_to_change(calls):
     def check(w):
         windows, filters = IMAGES[:, :, :3, :3].reshape(2, -1), w.asnumpy().reshape(8, -1)
         first = windows.astype(np.float64) @ filters.T.astype(np.float64)
-        for _ in range(3):
+        for _ in range(tiering._STEADY + 2):
             np.testing.assert_allclose(convolution(x, w).asnumpy()[:, :, 0, 0], first, atol=1e-5)
 
     check(w)
@@ -238,7 +238,7 @@ def test_weights_that_were_prepared_are_seen_to_change(calls):
 
 def test_what_was_prepared_ends_with_the_weight(calls):
     x, w = nd.array(IMAGES), nd.array(WEIGHT)
-    for _ in range(3):
+    for _ in range(tiering._STEADY + 2):
         convolution(x, w)
     (call,) = imperative._calls[registry.get("Convolution")].values()
     ((_, steady),) = call.tiers._tiers.entries
@@ -248,6 +248,38 @@ def test_what_was_prepared_ends_with_the_weight(calls):
     del w
     gc.collect()
     assert copy() is None and not call.tiers._seen
+
+
+def test_weights_that_every_step_uses_twice_are_not_prepared(calls):
+    x, w = nd.array(IMAGES), nd.array(WEIGHT)
+    for _ in range(tiering._STEADY + 1):
+        convolution(x, w)
+        convolution(x, w)
+        w[:] = w + 1
+    (call,) = imperative._calls[registry.get("Convolution")].values()
+    ((changing, steady),) = call.tiers._tiers.entries
+    assert changing._code is not None and steady._code is None
+
+
+def test_direct_calls_after_some_others(calls):
+    arrays = [RNG.uniform(-1, 1, (3, 40)).astype(np.float32) for _ in range(2)]
+    x, y = map(nd.array, arrays)
+    for _ in range(tiering._DIRECT + 1):
+        result = nd.broadcast_maximum(x, y)
+    ((tier, _),) = next(iter(imperative._calls[registry.get("broadcast_maximum")].values())).tiers._tiers.entries
+    direct = tier.direct._fast
+    assert direct is not None
+    before = mx.get_num_threads()
+    mx.set_num_threads(before)  # direct calls know the number, so they are made anew
+    assert direct(x, y) is None
+    np.testing.assert_array_equal(nd.broadcast_maximum(x, y).asnumpy(), np.maximum(*arrays))
+    assert result.asnumpy().tobytes() == nd.broadcast_maximum(x, y).asnumpy().tobytes()
+
+
+def test_products_are_native_before_blas_wakes_threads():
+    assert saved("dot", [(64, 64), (64, 64)]) > 0
+    assert saved("dot", [(64, 63), (63, 64)]) < 0
+    assert saved("dot", [(8, 1024), (1024, 1024)]) < 0, "packing takes longer than the product"
 
 
 def test_errors_are_those_of_plain_calls(calls):

@@ -630,3 +630,14 @@ def test_get_symbol_errors():
         autograd.get_symbol(y)
     with pytest.raises(AssertionError, match="Invalid argument type"):
         autograd.get_symbol(1)
+
+
+def test_sums_of_gradients_leave_those_that_were_given_alone():
+    x = nd.array([1, 2])
+    x.attach_grad()
+    with autograd.record():
+        heads = [x, x * 1, x, x]
+    given = [nd.array([k, 1]) for k in range(4)]
+    autograd.backward(heads, given)
+    assert x.grad.asnumpy().tolist() == [6, 4]
+    assert [g.asnumpy().tolist() for g in given] == [[k, 1] for k in range(4)]
