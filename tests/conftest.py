@@ -50,8 +50,8 @@ def leaves_no_trace():
 
 
 FRONT_END = set(
-    "checkpoint codes dropin execution frontend gluon image language metric module ndarray notebook onnx_files".split()
-    + "optimizer reference rnn symbol trace".split()
+    "benchmarks checkpoint cli codes dropin execution frontend gluon image language metric module ndarray".split()
+    + "notebook onnx_files optimizer profiling reference rnn serving symbol trace".split()
 )
 """Folders whose tests often compile the same graphs, and are not about how that is done. All others compile anew."""
 AS_USERS_RUN = {

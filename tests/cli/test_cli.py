@@ -362,7 +362,8 @@ def test_cache(run, object_cache):
     assert cache.entries() == []
 
 
-def test_no_cache(run):
+def test_no_cache(run, monkeypatch):
+    monkeypatch.setenv("GLUONJIT_CACHE", "0")
     for action in ("show", "clear"):
         status, out, _ = run("cache", action)
         assert status == 0 and "turned off by GLUONJIT_CACHE=0" in out
