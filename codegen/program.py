@@ -95,7 +95,7 @@ def lower_program(
     if module.dims:
         graph = _with_rows(graph, module)
     with relying() as relies:
-        lowering = _Lowering(module, _scratch(graph), written, library)
+        lowering = _Lowering(module, graph, written, library)
         main = lowering.function("main", graph, alone=graph.attrs.get("threads", 1) == 1)
     interface = Interface(main, len(graph.outputs), tuple(lowering.prepares), lowering.calls_host, _unread(graph))
     if not relies.noted and not lowering.relies:
@@ -135,16 +135,16 @@ _PADDING = 256
 """Alignment, in bytes, of memory that different threads write."""
 
 
-def _scratch(graph: Graph) -> Extent:
-    """Scratch bytes per thread: the most that any function needs, as kernels run one after the other."""
-    prepares = [op.regions[0] for op in graph.ops if op.name == "prepare"]
-    return aligned(most(g.attrs.get("scratch", 0) for g in (graph, *prepares)), _PADDING)
+def _scratch(*graphs: Graph) -> Extent:
+    """Scratch bytes per thread: the most that any of these needs, as kernels run one after the other."""
+    return aligned(most(g.attrs.get("scratch", 0) for g in graphs), _PADDING)
 
 
 class _Lowering:
-    def __init__(self, module: Module, scratch: Extent, written: Written | None, library: Library | None) -> None:
+    def __init__(self, module: Module, graph: Graph, written: Written | None, library: Library | None) -> None:
         self.target = module.target
-        self.scratch = scratch
+        self._scratch = _scratch(graph)
+        self._cold_scratch = _scratch(*(op.regions[0] for op in graph.ops if op.name == "prepare"))
         self.module = module
         self.stamps = module.stamps
         self.written = written
@@ -161,6 +161,11 @@ class _Lowering:
         self._kernels: dict[Hashable, str] = {}
         self.relies = False
         """Whether a kernel of the library relies on open dimensions not being 1."""
+
+    @property
+    def scratch(self) -> Extent:
+        """Bytes per thread. What is prepared does not know open dimensions, so it has its own."""
+        return self._cold_scratch if self._is_cold else self._scratch
 
     def function(self, name: str, graph: Graph, alone: bool) -> Layout:
         """Appends the function that calls the kernels of `graph` in order; `alone`: only ever on one thread."""

@@ -65,6 +65,22 @@ def test_what_prepares_parameters_holds_no_memory_between_times():
         assert arenas[0]._free == []
 
 
+def test_what_is_prepared_needs_no_memory_of_an_open_size():
+    code = compile_graph(
+        parse_graph("""graph @g(%x: f32[n,8], %a: f32[8]) level legal {params = (1,)} {
+          %b = exp(%a)
+          %c, %i = sort(%b) {axis = 0}
+          %s, %j = sort(%x) {axis = 0}
+          %d = broadcast(%c) {shape = (n, 8), dims = (1,)}
+          %y = add(%d, %s)
+          return %y
+        }""")
+    )
+    x, a = np.arange(40, 0, -1, dtype=np.float32).reshape(5, 8), np.log(np.arange(8, 0, -1, dtype=np.float32))
+    (y,), _ = code.run([x, a])
+    np.testing.assert_allclose(y, np.sort(x, axis=0) + np.arange(1, 9), rtol=1e-5)
+
+
 def test_who_wants_most_memory_prepares_first(monkeypatch):
     """Then the others' results, which stay, take up no memory yet; and the others do not keep that much."""
     executable = compile_graph(graph_with_weights((40, 4000)))
