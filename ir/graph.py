@@ -512,7 +512,7 @@ class _ByRule(Rewriter):
         if len(new) != len(op.results):
             raise IRError(f"{self._which(op)} gave {len(new)} values for {len(op.results)} results")
         for old, value in zip(op.results, new, strict=True):
-            if old.type != value.type:
+            if old.type is not value.type and old.type != value.type:
                 raise IRError(f"{self._which(op)} changed the type from {old.type} to {value.type}")
             if value not in self.b._producers and value not in self.b._inputs:
                 raise IRError(

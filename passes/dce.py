@@ -39,4 +39,5 @@ def is_pure(op: Op) -> bool:
 
 def changes_late(op: Op) -> bool:
     """Whether the gradient of the op changes states, or that of an op in its regions: each such op does so once."""
-    return bool(op.attrs.get("late")) or any(changes_late(inner) for region in op.regions for inner in region.ops)
+    late = bool(op.attrs.get("late"))
+    return late or bool(op.regions) and any(changes_late(inner) for region in op.regions for inner in region.ops)
