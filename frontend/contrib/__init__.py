@@ -2,7 +2,7 @@
 vocabularies, training with less variance (`svrg_optimization`), TensorBoard, `mx.autograd` as it once was, and
 `mx.onnx` under its old name."""
 
-from gluonjit.contrib import amp, autograd, io, onnx, svrg_optimization, tensorboard, text
+from gluonjit.contrib import amp, autograd, io, onnx, quantization, svrg_optimization, tensorboard, text
 from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.ndarray import contrib as nd
 from gluonjit.symbol import contrib as sym
@@ -17,6 +17,7 @@ __all__ = [
     "nd",
     "ndarray",
     "onnx",
+    "quantization",
     "svrg_optimization",
     "sym",
     "symbol",

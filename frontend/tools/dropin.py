@@ -87,7 +87,7 @@ def _resolve(fullname: str) -> ModuleType:
         if not isinstance(found, ModuleType):
             dotted = fullname.partition(".")[2]
             known = parent_name != "horovod" and mxnet_names.has_module(dotted)
-            why = f": MXNet {mxnet_names.VERSION} has it, gluonjit lacks it" if known else ""
+            why = f": {mxnet_names.lacking(name)}" if known else ""
             raise ModuleNotFoundError(f"No module named {fullname!r}{why}", name=fullname) from None
         module = found
     if fullname.partition(".")[0] == _THEIRS:

@@ -66,7 +66,7 @@ def test_private_modules_that_were_not_imported():
 @pytest.mark.parametrize(
     ("statement", "message"),
     [
-        ("import mxnet.rtc", "No module named 'mxnet.rtc': MXNet 1.9.1 has it, gluonjit lacks it"),
+        ("import mxnet.rtc", "No module named 'mxnet.rtc': MXNet 1.9.1 has it, gluonjit lacks it, as it compiles code"),
         ("import mxnet.nonsense", "No module named 'mxnet.nonsense'"),
         ("from mxnet import rtc", "cannot import name 'rtc' from 'gluonjit': MXNet 1.9.1 has it, gluonjit lacks it"),
         (

@@ -5,7 +5,9 @@ from pathlib import Path
 
 PARTS = ("frontend", "ir", "passes", "codegen", "runtime")
 
-MXNETS = set("autograd base basic_layers callback conv_layers detection io registry rnn rnn_cell text utils".split())
+MXNETS = set(
+    "autograd base basic_layers callback conv_layers detection io quantization registry rnn rnn_cell text utils".split()
+)
 """MXNet's own import paths."""
 OPERATORS_OF_PRIMITIVES = {"convolution", "elementwise", "reduction"}
 """An operator's file, and that of the primitives which it expands into."""

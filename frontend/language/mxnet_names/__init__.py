@@ -35,12 +35,15 @@ SHORT = {
 
 _INSTEAD = {
     "library": ", as it loads operators compiled for MXNet's library: write them in Python (mx.operator.CustomOp)",
-    "quantization": "; float models run as they are, quantized ones that MXNet made do, too",
     "rtc": ", as it compiles code for GPUs; use operators of mx.nd, or mx.operator.CustomOp",
     "space": ", as it describes kernels of TVM for MXNet's library",
     "torch": ", as it calls Lua Torch; call PyTorch from mx.operator.CustomOp",
     "th": ", as it calls Lua Torch; call PyTorch from mx.operator.CustomOp",
     "tvmop": ", as it loads kernels of TVM for MXNet's library; hybridized blocks are compiled here",
+    **dict.fromkeys(
+        ("calib_graph", "quantize_graph", "quantize_model", "quantize_model_mkldnn", "quantize_net", "quantize_net_v2"),
+        "; float models run as they are, quantized ones that MXNet made do, too",
+    ),
     **dict.fromkeys(
         ("dgl_csr_neighbor_uniform_sample", "dgl_csr_neighbor_non_uniform_sample"),
         ": draw neighbours with NumPy from graph.indices and graph.indptr; nd.contrib.dgl_subgraph has their edges",
@@ -160,12 +163,17 @@ def is_operator(dotted: str) -> bool:
     return package in ("ndarray", "symbol") and (place or "op", name) in _functions()
 
 
+def lacking(name: str) -> str:
+    """What is said of a name of MXNet's that is missing, with what to do instead."""
+    return f"MXNet {VERSION} has it, gluonjit lacks it{_INSTEAD.get(name, '')}"
+
+
 def no_attribute(module: str, name: str, near: Iterable[str] = ()) -> AttributeError:
     """The error for a missing `module.name`: says that MXNet has the name, or suggests a similar one of `near`."""
     text = f"module {module!r} has no attribute {name!r}"
     if not name.startswith("__"):
         if has(f"{module.partition('.')[2]}.{name}".lstrip(".")):
-            text += f": MXNet {VERSION} has it, gluonjit lacks it{_INSTEAD.get(name, '')}"
+            text += f": {lacking(name)}"
         else:
             text += did_you_mean(name, near)
     return AttributeError(text)
@@ -175,8 +183,7 @@ def check_import(fullname: str) -> None:
     """Raises ImportError for a module that Python did not find, if MXNet has the name and gluonjit lacks it."""
     module, _, name = fullname.rpartition(".")
     if has(fullname.partition(".")[2]) and getattr(sys.modules.get(module), name, None) is None:
-        why = f"MXNet {VERSION} has it, gluonjit lacks it{_INSTEAD.get(name, '')}"
-        raise ImportError(f"cannot import name {name!r} from {module!r}: {why}", name=fullname)
+        raise ImportError(f"cannot import name {name!r} from {module!r}: {lacking(name)}", name=fullname)
 
 
 def as_package(module: str) -> None:
