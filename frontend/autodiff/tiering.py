@@ -78,10 +78,10 @@ _PACK = 0.5
 """For an element of a matrix that native code packs before it is multiplied."""
 _ROWS = 32
 """For how many rows at least a matrix is worth packing; NumPy packs it then, too."""
-_BLAS_WAKES, _WAKING, _SHARED = 1 << 18, 50e3, 0.0125
+_BLAS_WAKES, _WAKING, _SHARED = 1 << 18, 200e3, 0.0125
 """From so many multiply-adds on, NumPy's products wake threads of its own, which go on spinning for a while and take
-the cores from ours. On one thread native products take as long as NumPy's. So what is saved by a product, and for each
-multiply-add."""
+the cores from ours: milliseconds on two cores, nothing on one, where native products take as long as NumPy's. So what
+is saved by a product, and for each multiply-add."""
 
 
 def saving(graph: Graph, packs: bool) -> float:
@@ -134,7 +134,7 @@ def _saved_by_product(op: Op, packs: bool) -> float:
     each = op.results[0].type.size // max(batches, 1) * terms
     if packs and each * batches < _ROWS * b.size:
         return -_PACK * b.size
-    return batches * (_WAKING + _SHARED * each) if each >= _BLAS_WAKES else 0.0
+    return _WAKING + _SHARED * each * batches if each >= _BLAS_WAKES else 0.0
 
 
 def _calls_python(graph: Graph) -> bool:
