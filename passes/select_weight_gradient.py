@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gluonjit.ir.annotations import KERNEL
-from gluonjit.ir.dims import hint
+from gluonjit.ir.dims import hint, is_static
 from gluonjit.ir.graph import Builder, Value
 from gluonjit.ir.kernels.product_plans import WeightGradient
 from gluonjit.passes import tiling
@@ -23,7 +23,7 @@ def select_weight_gradient(site: Site) -> Value | None:
         return None
     if attrs["groups"] != 1 or set(attrs["input_dilation"]) != {1} or attrs["blank_low"] or attrs["blank_high"]:
         return None
-    if not site.is_open_in_batch_alone():
+    if not is_static((x.shape[-1], g.shape[-1], *anchor.result.shape)):
         return None
     left, right = site.operand(0), site.operand(1)
     if site.body.outputs[0] is not anchor.result or left.dtype is not anchor.result.dtype:
@@ -35,7 +35,7 @@ def select_weight_gradient(site: Site) -> Value | None:
     channels, filters = x.shape[-1], g.shape[-1]
     pixels = hint(g.size) // filters
     rows, columns = tiling.register_tile(channels, filters, pixels, item, left.dtype, target, site.most)
-    width = g.shape[-2]
+    width = hint(g.shape[-2])
     # A row of pixels of g, and what it reads of x.
     line_bytes = item * (width * filters + -(-hint(x.size) // max(pixels // width, 1)))
     lines = max(1, min(pixels // width, target.l2 // 2 // max(line_bytes, 1), _LONGEST // max(width, 1)))

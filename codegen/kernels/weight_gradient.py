@@ -23,6 +23,7 @@ from gluonjit.codegen.kernels.matmul import panel_variants, share, unravel
 from gluonjit.codegen.kernels.tiles import Rows, Tile
 from gluonjit.codegen.text.kernel_code import writes
 from gluonjit.codegen.text.llvm import Function, Module
+from gluonjit.ir.dims import is_less
 from gluonjit.ir.graph import Op
 from gluonjit.ir.kernels.product_plans import WeightGradient
 from gluonjit.ir.windows import row_major, strides_of
@@ -114,7 +115,7 @@ class _Gradient:
                 source = f.add(source, f.mul(there, self.x_strides[k + 1]))
                 weights = f.add(weights, f.mul(at[k], self.g_strides[k + 1]))
                 if self._may_leave(k):
-                    inside = f.op(f"icmp ult i64 {there}, {self.size[k]}")
+                    inside = f.op(f"icmp ult i64 {there}, {f.extent(self.size[k])}")
                     end = f.op(f"select i1 {inside}, i64 {end}, i64 {start}")
             source = f.add(source, f.mul(shift, self.x_strides[-2]))
 
@@ -155,9 +156,9 @@ class _Gradient:
         return self.f.op(f"getelementptr {self.scalar}, ptr {pointer}, i64 {offset}")
 
     def _may_leave(self, k: int) -> bool:
-        """Whether some tap of some position along axis k is outside of x."""
+        """Whether some tap of some position along axis k may be outside of x."""
         reach = (self.count[k] - 1) * self.step[k] + (self.taps[k] - 1) * self.apart[k]
-        return self.low[k] > 0 or reach - self.low[k] >= self.size[k]
+        return self.low[k] > 0 or not is_less(reach - self.low[k], self.size[k])
 
     def _inside(self, k: int, shift: Any) -> tuple[Any, Any]:
         """[start, stop) of the positions p for which p · step + shift is inside of x."""
