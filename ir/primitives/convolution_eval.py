@@ -1,4 +1,4 @@
-"""The NumPy convolution of `conv`: matrix products of columns, or tap by tap when groups are single channels.
+"""The NumPy convolution of `conv`: matrix products of columns, or tap by tap if each channel has its own filter.
 
 A strided view of the padded input holds, for every result position, the elements under the window. Copied so that
 each position is a column ("im2col"), the convolution is one matrix product per group and image.
@@ -52,9 +52,8 @@ def evaluate(
         y = _by_taps(x, mask, w, out, stride, dilation, groups)
     elif math.prod(taps) == 1 and all(s == 1 for s in stride):
         y = _pointwise(x, w, groups)
-    elif groups == x.shape[1]:
-        per_channel = w.shape[0] // groups
-        y = _depthwise(x.repeat(per_channel, 1) if per_channel > 1 else x, w, out, stride, dilation)
+    elif groups == x.shape[1] == w.shape[0] > 1:
+        y = _depthwise(x, w, out, stride, dilation)
     else:
         y = _by_columns(x, w, out, stride, dilation, groups)
     # From N, C, spatial to the result's layout.
