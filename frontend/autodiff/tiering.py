@@ -35,6 +35,7 @@ from gluonjit.language.modes import plain_calls
 from gluonjit.ndarray import NDArray
 from gluonjit.operators.registry import Operator, operator_graph
 from gluonjit.passes import run_passes
+from gluonjit.passes.select_conv import has_open_channels
 from gluonjit.runtime.executable import Executable
 from gluonjit.runtime.fast_call import fast_call
 from gluonjit.runtime.storage import Storage
@@ -254,6 +255,8 @@ class Codes:
         graph = self._graph_of(types)
         if lost := untold(graph):  # as where the gradient of a reshape only has that of its result
             raise Undecided(f"the inputs do not tell {', '.join(lost)}")
+        if graph.open_names and has_open_channels(run_passes(graph, "expand")):
+            raise Undecided("convolutions have no kernel for any number of channels")
         return Code(late.compile_graph(graph.with_attrs(params=self._params), {}))
 
 

@@ -288,3 +288,14 @@ def test_errors_are_those_of_plain_calls(calls):
     with pytest.raises(mx.MXNetError, match="out of bound"):
         nd.take(nd.ones((3, 2)), nd.array([5]), mode="raise").asnumpy()
     assert not calls
+
+
+def test_channels_of_convolutions_are_not_open(monkeypatch, calls):
+    """Kernels are made for channels; batches may be open."""
+    made = compiled(monkeypatch, lambda graph: get_backend(None)(graph, {}))
+    for batch, channels in ((2, 4), (3, 4), (2, 5), (2, 6)):
+        x = nd.array(RNG.uniform(-1, 1, (batch, channels, 9, 9)))
+        nd.Convolution(x, nd.ones((8, channels, 3, 3)), kernel=(3, 3), num_filter=8, no_bias=True)
+    shapes = [[v.shape for v in graph.inputs] for graph in made]
+    assert any(not isinstance(x[0], int) for x, _ in shapes)
+    assert all(isinstance(x[1], int) for x, _ in shapes)

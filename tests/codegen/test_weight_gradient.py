@@ -9,6 +9,7 @@ from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.types import F16, F32, F64, TensorType
 from gluonjit.passes import run_passes
 from gluonjit.passes.partition import divide
+from gluonjit.passes.select_conv import has_open_channels
 from gluonjit.runtime.compiler import compile_graph
 from support.compare import close, difference
 from support.open_kernels import Selected
@@ -79,13 +80,37 @@ def test_half_precision_sums_in_float32():
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_an_open_batch(target):
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("image", ["closed", "open"])
+def test_open_batches_and_images(target, stride, image):
     b = Builder("g", "legal")
-    n = named("n")
-    x, g = b.input("x", TensorType(F32, (n, 9, 17, 5))), b.input("g", TensorType(F32, (n, 9, 17, 20)))
+    n, h, w = map(named, "nhw") if image == "open" else (named("n"), 9, 17)
+    x, g = b.input("x", TensorType(F32, (n, stride * h, stride * w, 5))), b.input("g", TensorType(F32, (n, h, w, 20)))
     one = (1, 1)
-    attrs = {"stride": one, "low": one, "high": one, "dilation": one, "input_dilation": one, "groups": 1}
-    y = b.conv(x, g, **attrs, layout=("C01N", "I01O", "01NC"))
+    attrs = {"stride": one, "low": one, "high": (2 - stride,) * 2, "dilation": (stride,) * 2, "input_dilation": one}
+    y = b.conv(x, g, **attrs, groups=1, layout=("C01N", "I01O", "01NC"))
+    assert y.shape == (3, 3, 5, 20)
     kernel = Selected(b.build([y]), "weight_gradient", runnable(target))
-    for size in (2, 3, 7, 40):
-        kernel.check({"n": size}, 3)
+    for size in ({"n": 2, "h": 2, "w": 3}, {"n": 3, "h": 9, "w": 17}, {"n": 40, "h": 5, "w": 2}):
+        kernel.check({name: size[name] for name in (("n", "h", "w") if image == "open" else ("n",))}, 3)
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "has"),
+    [
+        (("n", 3, 8, 8), (4, 3, 3, 3), False),
+        ((2, 3, "n", "m"), (4, 3, 3, 3), False),
+        ((2, "c", 8, 8), (4, "c", 3, 3), True),
+        ((2, 3, 8, 8), ("c", 3, 3, 3), True),
+    ],
+)
+def test_open_channels(x, w, has):
+    """Of a convolution and its gradients, which are convolutions, too."""
+    x, w = (tuple(named(n) if isinstance(n, str) else n for n in shape) for shape in (x, w))
+    b = Builder("g")
+    x, w = b.input("x", TensorType(F32, x)), b.input("w", TensorType(F32, w))
+    attrs = dict.fromkeys(("stride", "low", "high", "dilation", "input_dilation"), (1, 1))
+    forward = b.build([b.conv(x, w, **attrs, layout=("NC01", "OI01", "NC01"))])
+    joint = run_passes(forward, "legalize-broadcast, differentiate {wrt = (0, 1)}, legalize-broadcast, cse, dce")
+    assert has_open_channels(forward) == has
+    assert has_open_channels(divide(joint).backward) == has
