@@ -79,7 +79,7 @@ _PACK = 0.5
 """For an element of a matrix that native code packs before it is multiplied."""
 _ROWS = 32
 """For how many rows at least a matrix is worth packing; NumPy packs it then, too."""
-_BLAS_WAKES, _WAKING, _SHARED = 1 << 18, 200e3, 0.0125
+_BLAS_WAKES, _WAKING, _SHARED = 1 << 18, 1e6, 0.0125
 """From so many multiply-adds on, NumPy's products wake threads of its own, which go on spinning for a while and take
 the cores from ours: milliseconds on two cores, nothing on one, where native products take as long as NumPy's. So what
 is saved by a product, and for each multiply-add."""
