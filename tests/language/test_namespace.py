@@ -1,6 +1,7 @@
 """The operator functions: where they are, how they are called, and what they say about themselves."""
 
 import inspect
+import traceback
 
 import numpy as np
 import pytest
@@ -86,6 +87,7 @@ def test_unknown_names(module, name, message):
     with pytest.raises(AttributeError) as caught:
         getattr(module, name)
     assert str(caught.value).startswith(message)
+    assert "Did you mean" not in traceback.format_exception_only(caught.value)[-1]  # Python's own, once more
 
 
 # Calls.

@@ -176,7 +176,7 @@ def no_attribute(module: str, name: str, near: Iterable[str] = ()) -> AttributeE
             text += f": {lacking(name)}"
         else:
             text += did_you_mean(name, near)
-    return AttributeError(text)
+    return AttributeError(text, name=None)  # with a name, Python would add a suggestion of its own
 
 
 def check_import(fullname: str) -> None:

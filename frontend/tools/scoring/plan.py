@@ -48,7 +48,7 @@ def input_files(patterns: Sequence[str], output: Path) -> list[str]:
         names = sorted(glob.glob(pattern, recursive=True)) if is_pattern else [pattern]
         names = [n for name in names for n in (sorted(_inside(name)) if os.path.isdir(name) else [name])]
         if not names:
-            raise MXNetError(f"--input {pattern!r}: there is no such file")
+            raise MXNetError(f"--rows {pattern!r}: there is no such file")
         found += names
     folder = output.resolve()
     for name in found:
