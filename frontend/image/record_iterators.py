@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +23,7 @@ from gluonjit.image.image import MAX_PIXELS, _get_interp_method, imresize
 from gluonjit.image.image_iter import listed
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ndarray import NDArray
+from gluonjit.operators.attributes import Attr, OutOfRange, boolean, integer, number, numbers, optional, shape
 
 __all__ = [
     "ImageDetRecordIter",
@@ -36,6 +39,65 @@ _METHODS = (0, 1, 2, 3, 4, 9, 10)
 _NO_EFFECT = "verbose prefetch_buffer ctx device_id shuffle_chunk_size shuffle_chunk_seed".split()
 _ONE_SEQUENCE = {"aug_seq": "aug_default"}
 """Settings with the only values that are implemented."""
+_TOO_MANY = 1 << 31
+"""MXNet's arrays have fewer elements."""
+
+
+_MOST = 1e10
+"""The largest number that a setting takes: MXNet's default of `max_img_size`."""
+_SEED = integer(low=0, high=(1 << 32) - 1)
+_BY_ANNOTATION = {
+    "int": integer(low=-(1 << 31), high=(1 << 31) - 1),
+    "float": number(low=-_MOST, high=_MOST),
+    "float | None": optional(number(low=-_MOST, high=_MOST)),
+    "bool": boolean(),
+}
+_BY_NAME = {
+    "data_shape": shape(),
+    "rotate_list": shape(),
+    "seed": _SEED,
+    "seed_aug": optional(_SEED),
+    "batch_size": integer(low=1, high=(1 << 31) - 1),
+    "num_parts": integer(low=1, high=(1 << 31) - 1),
+    "pad": integer(low=0, high=1 << 15),
+    "fill_value": integer(low=0, high=255),
+    "pca_noise": number(low=0, high=_MOST),
+    "min_random_area": number(low=0, high=_MOST),
+    "max_random_area": number(low=0, high=_MOST),
+}
+"""How settings are parsed: by their names, or else by their annotations."""
+
+
+def _parsing_settings(init: Callable[..., None]) -> Callable[..., None]:
+    """Decorates `__init__`: settings may be the strings that MXNet takes; MXNetError names one that is no such number,
+    or out of range."""
+    signature = inspect.signature(init)
+    kinds = {
+        name: _BY_NAME.get(name) or _BY_ANNOTATION[parameter.annotation]
+        for name, parameter in signature.parameters.items()
+        if name in _BY_NAME or parameter.annotation in _BY_ANNOTATION
+    }
+
+    @functools.wraps(init)
+    def parsing(self: Any, *args: Any, **kwargs: Any) -> None:
+        given = signature.bind(self, *args, **kwargs)
+        for name in given.arguments.keys() & kinds:
+            given.arguments[name] = _parsed(f"{type(self).__name__}: {name}", kinds[name], given.arguments[name])
+        init(*given.args, **given.kwargs)
+
+    return parsing
+
+
+def _parsed(setting: str, kind: Attr, value: Any) -> Any:
+    try:
+        parsed = kind.parse(value)
+    except OutOfRange:
+        raise MXNetError(f"{setting} is {value}, not from {kind.low:g} to {kind.high:g}") from None
+    except (ValueError, TypeError):
+        raise MXNetError(f"{setting} is {value!r}, not of the type {kind.kind}") from None
+    if "float" in kind.kind and parsed is not None and not np.isfinite(parsed).all():
+        raise MXNetError(f"{setting} is {value}, which is not finite")
+    return parsed
 
 
 class _RecordIter(MXDataIter):
@@ -53,7 +115,7 @@ class _RecordIter(MXDataIter):
         self,
         path_imgrec: str,
         path_imgidx: str,
-        data_shape: Any,
+        data_shape: tuple[int, ...],
         batch_size: int,
         shuffle: bool,
         seed: int,
@@ -67,16 +129,18 @@ class _RecordIter(MXDataIter):
         path_imglist: str,
         label_width: int,
     ) -> None:
-        super().__init__(int(batch_size))
+        super().__init__(batch_size)
         what = type(self).__name__
         if dtype is not None:
             self._dtype = self._known_dtype(dtype)
-        self._shape = tuple(int(n) for n in data_shape)
+        self._shape = data_shape
         if len(self._shape) != 3 or self._shape[0] not in self._channels or min(self._shape) < 1:
             shapes = " or ".join(f"({n}, height, width)" for n in self._channels)
             raise MXNetError(f"{what}: data_shape is {data_shape}, not {shapes}")
-        if self.batch_size < 1 or not 0 <= part_index < num_parts:
-            raise MXNetError(f"{what}: batch_size={batch_size}, part {part_index} of {num_parts} is not possible")
+        if batch_size * math.prod(data_shape) >= _TOO_MANY:
+            raise MXNetError(f"{what}: a batch of {batch_size} x {data_shape} has more elements than an array may have")
+        if not 0 <= part_index < num_parts:
+            raise MXNetError(f"{what}: part_index is {part_index}, not from 0 to {num_parts - 1} (num_parts - 1)")
         self._records, positions = _opened(path_imgrec, path_imgidx)
         each = -(-len(positions) // num_parts)
         self._positions = positions[part_index * each : (part_index + 1) * each]
@@ -89,7 +153,7 @@ class _RecordIter(MXDataIter):
             entries = listed(path_imglist, "float32").items()
             self._labels = {key: label._array[:width] for key, (label, _) in entries}
             self._list = path_imglist
-        self._threads = int(preprocess_threads)
+        self._threads = preprocess_threads
         self._names = names
         self._shuffles, self._rounds = shuffle, round_batch
         self._order_numbers = np.random.RandomState(seed)
@@ -263,6 +327,7 @@ class ImageRecordIter(_RecordIter):
     _dtypes: tuple[type, ...] = (np.float32, np.uint8, np.int8)
     _channels: tuple[int, ...] = (3, 1, 4)
 
+    @_parsing_settings
     def __init__(
         self,
         path_imgrec: str,
@@ -353,8 +418,9 @@ class ImageRecordIter(_RecordIter):
         self._areas = min_random_area, max_random_area
         least = 1 - max_aspect_ratio if min_aspect_ratio is None else min_aspect_ratio
         self._ratios = least, 1 + max_aspect_ratio if min_aspect_ratio is None else max_aspect_ratio
-        if isinstance(rotate_list, str):
-            rotate_list = [angle for angle in rotate_list.split(",") if angle]
+        if min(self._ratios) < 0:
+            ratios = f"min_aspect_ratio={min_aspect_ratio} and max_aspect_ratio={max_aspect_ratio}"
+            raise MXNetError(f"{what}: {ratios} allow aspect ratios below 0")
         scales = min_random_scale, max_random_scale
         crops = min_crop_size, max_crop_size
         if random_resized_crop and (scales != (1, 1) or crops != (-1, -1) or rand_crop):
@@ -365,7 +431,7 @@ class ImageRecordIter(_RecordIter):
         self._crops = crops if min(crops) > 0 else None
         self._affine = RandomAffine(
             rotate,
-            tuple(map(int, rotate_list)),
+            rotate_list,
             max_rotate_angle,
             max_shear_ratio,
             scales,
@@ -578,6 +644,7 @@ class ImageDetRecordIter(_RecordIter):
     settings of MXNet that are not implemented.
     """
 
+    @_parsing_settings
     def __init__(
         self,
         path_imgrec: str,
@@ -835,7 +902,9 @@ class _Sampler(NamedTuple):
 
 def _for_each(what: str, name: str, value: Any, count: int) -> list[float]:
     """A setting of each of `count` samplers, given for all at once or one by one."""
-    values = [float(x) for x in np.atleast_1d(value)]
+    values = list(_parsed(f"{what}: {name}", numbers(), value))
+    if name.endswith("aspect_ratios") and min(values, default=1) <= 0:
+        raise MXNetError(f"{what}: {name} is {value}, but must be more than 0")
     if count < 1:
         return []
     if len(values) not in (1, count):

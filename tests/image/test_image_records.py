@@ -79,6 +79,14 @@ def test_settings_of_image_records(five):
     assert pixels.dtype == np.uint8 and (pixels[0].asnumpy() == middle(images[0])).all()
 
 
+def test_settings_may_be_strings_as_in_mxnet(five):
+    """`createIterator` of MXNet passes strings, and command lines have them."""
+    images, rec, _ = five
+    given = {"data_shape": "(3, 4, 4)", "batch_size": "2", "shuffle": "False", "scale": "0.5", "rotate_list": ""}
+    batch = next(io.ImageRecordIter(path_imgrec=rec, **given))
+    assert (batch.data[0].asnumpy() == [middle(image) / 2 for image in images[:2]]).all()
+
+
 def test_random_image_records_depend_on_seeds_alone(five):
     images, rec, _ = five
     crop = {"rand_crop": True, "rand_mirror": True, "shuffle": True, "seed": 3}
@@ -235,16 +243,34 @@ def test_image_records_that_are_refused(five, tmp_path):
         ({"rand_crp": True}, "no setting 'rand_crp'"),
         ({"aug_seq": "aug_own"}, "aug_seq='aug_own': MXNet 1.9.1 has it, gluonjit lacks it"),
         ({"data_shape": (4, 4)}, r"data_shape is \(4, 4\)"),
-        ({"batch_size": 0}, "batch_size=0"),
+        ({"batch_size": 0}, "batch_size is 0, not from 1 to"),
         ({"dtype": "float16"}, "gives float32 or uint8 or int8, not 'float16'"),
         ({"inter_method": 5}, "inter_method is 5"),
         ({"random_resized_crop": True, "max_random_scale": 2}, "cannot be combined with rand_crop, min_random_scale"),
         ({"random_h": 9, "data_shape": (1, 4, 4)}, "cannot change in images of 1 channel"),
         ({"num_parts": 7, "part_index": 6}, "has no records"),
+        ({"part_index": 1}, "part_index is 1, not from 0 to 0"),
+        ({"batch_size": 1e30}, r"batch_size is 1e\+30, not of the type int"),
+        ({"batch_size": 1 << 30}, "a batch of 1073741824 x .* has more elements than an array may have"),
+        ({"batch_size": float("nan")}, "batch_size is nan, not of the type int"),
+        ({"max_random_scale": float("nan")}, "max_random_scale is nan, which is not finite"),
+        ({"max_random_scale": 1e30}, r"max_random_scale is 1e\+30, not from -1e\+10 to 1e\+10"),
+        ({"shuffle": "perhaps"}, "shuffle is 'perhaps', not of the type boolean"),
+        ({"rotate_list": "1,a"}, "rotate_list is '1,a', not of the type"),
+        ({"min_aspect_ratio": float("nan")}, "min_aspect_ratio is nan, which is not finite"),
+        ({"pca_noise": -1}, "pca_noise is -1, not from 0"),
+        ({"max_aspect_ratio": 1.5}, "max_aspect_ratio=1.5 allow aspect ratios below 0"),
         ({"path_imgrec": str(tmp_path / "none.rec")}, "cannot open"),
     ):
         with pytest.raises(mx.MXNetError, match=message):
             io.ImageRecordIter(**{**given, **settings})
+    for settings, message in (
+        ({"min_crop_scales": float("inf")}, "min_crop_scales is inf, which is not finite"),
+        ({"max_crop_trials": None}, "max_crop_trials is None, not of the type"),
+        ({"max_crop_aspect_ratios": -1}, "max_crop_aspect_ratios is -1, but must be more than 0"),
+    ):
+        with pytest.raises(mx.MXNetError, match=message):
+            io.ImageDetRecordIter(**given, **settings)
     with pytest.raises(mx.MXNetError, match="has 1 numbers, but label_width is 2"):
         next(io.ImageRecordIter(**given, label_width=2))
     with pytest.raises(mx.MXNetError, match="squares of min_crop_size=5 to max_crop_size=7 cannot be cut"):
