@@ -15,8 +15,9 @@ from types import TracebackType
 from typing import Any
 
 TOLD = (ValueError, TypeError, RuntimeError, NotImplementedError, OSError, ImportError, MemoryError, KeyboardInterrupt)
-"""What tells a user something, also when it is raised here, as IRError does; MXNetError is a RuntimeError. Others that
-are raised here are faults of this package, whose frames somebody must see."""
+"""What tells a user something, also when it is raised here, as IRError does; MXNetError is a RuntimeError. So do others
+that a `raise` with a text raises, such as MXNet's AssertionErrors. All others that are raised here are faults of this
+package, whose frames somebody must see."""
 
 
 def install() -> None:
@@ -74,12 +75,20 @@ def without_own_frames(
     users = [part for part in parts if not _is_own(part)]
     types = sys.modules.get("gluonjit.ir.types")  # not imported for this: what failed may be an import
     told = TOLD if types is None else (*TOLD, types.IRError)
-    if (last and not users) or (parts and _is_own(parts[-1]) and not isinstance(error, told)):
+    fault = parts and _is_own(parts[-1]) and not isinstance(error, told) and not _raised_with_a_text(error, parts[-1])
+    if (last and not users) or fault:
         return parts[0] if parts else None, 0
     found = None
     for part in reversed(users):
         found = TracebackType(found, part.tb_frame, part.tb_lasti, part.tb_lineno)
     return found, len(parts) - len(users)
+
+
+def _raised_with_a_text(error: BaseException, tb: TracebackType) -> bool:
+    """Whether a `raise` in the frame raised it; an `assert` is one without a text."""
+    import opcode
+
+    return tb.tb_frame.f_code.co_code[tb.tb_lasti] == opcode.opmap["RAISE_VARARGS"] and bool(error.args)
 
 
 def _is_own(tb: TracebackType) -> bool:

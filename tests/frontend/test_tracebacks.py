@@ -105,3 +105,34 @@ def test_a_fault_of_the_package_keeps_its_frames(printed, monkeypatch):
     monkeypatch.delattr("gluonjit.trace.recorder.Recorder.within")
     text = printed(hybridized)
     assert "AttributeError" in text and "recorder.py" in text and "left out" not in text
+
+
+def stale():
+    net = nn.Dense(2)
+    net.initialize()
+    trainer = mx.gluon.Trainer(net.collect_params(), "sgd")
+    net(mx.nd.ones((2, 3)))
+    trainer.step(1)
+
+
+@pytest.mark.parametrize(
+    ("fail", "error"),
+    [
+        (lambda: nn.LeakyReLU(-1), "AssertionError: Slope coefficient"),
+        (lambda: mx.nd.sigmod, "AttributeError: module 'gluonjit.ndarray' has no attribute 'sigmod'"),
+        (stale, "UserWarning: Gradient of Parameter"),
+    ],
+    ids=["AssertionError", "AttributeError", "UserWarning"],
+)
+def test_other_errors_that_tell_something(printed, fail, error):
+    """MXNet's programs catch these types."""
+    text = printed(fail)
+    assert error in text and "of gluonjit left out" in text and "/frontend/" not in text.replace(__file__, "")
+
+
+def test_an_assertion_of_the_package_keeps_its_frames(printed, monkeypatch):
+    package = {"__name__": "gluonjit.trace.recorder"}
+    exec("def within(self, *given):\n    assert given == 0", package)
+    monkeypatch.setattr("gluonjit.trace.recorder.Recorder.within", package["within"])
+    text = printed(hybridized)
+    assert "AssertionError" in text and "cached_call.py" in text and "left out" not in text
