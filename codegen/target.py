@@ -10,7 +10,6 @@ from pathlib import Path
 
 from gluonjit.ir import plugins
 from gluonjit.ir.machine import CACHES, LINE, Machine
-from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.types import IRError
 
 # x86-64 without a number is not among them: it has no instruction that rounds to a whole number.
@@ -31,13 +30,13 @@ def register_target(name: str, machine: Machine) -> None:
 
 
 def named(name: str) -> Machine:
-    """A target by its name: `host`, or one of the architecture levels. IRError for an unknown one."""
+    """A target by its name: `host`, or one that is declared. IRError, which lists them, for another name."""
     if name in ("host", "native"):
         return _host()
     if name not in _NAMED:
         plugins.load()
     if name not in _NAMED:
-        raise IRError(f"unknown target {name!r}{did_you_mean(name, ['host', *_NAMED])}")
+        raise IRError(f"unknown target {name!r}; there are {', '.join(['host', *_NAMED])}")
     return _NAMED[name]
 
 

@@ -123,6 +123,8 @@ class Operator(opdef.OpDef):
         names = self.input_names(attrs)
         if count != len(names):
             listed = "" if self.variadic else f" It takes {', '.join(names)}."
+            if names[-1:] == ("bias",) and count == len(names) - 1 and "no_bias" in self.attrs:
+                listed += " With no_bias=True it takes no bias."
             raise OperatorError(f"Operator {self.name} expects {len(names)} inputs, but got {count} instead.{listed}")
 
     def parse(self, raw: Mapping[str, Any], node: str = "") -> dict[str, Any]:

@@ -77,6 +77,8 @@ def test_labels_that_do_not_fit_a_loss(loss, label, said, hybridized):
     [
         (lambda _: nd.Convolution(nd.ones((1, 3, 8, 8)), num_filter=3, kernel=(3, 3)), mx.MXNetError,
          "expects 3 inputs, but got 1 instead. It takes data, weight, bias."),
+        (lambda _: nd.Convolution(nd.ones((1, 3, 8, 8)), nd.ones((3, 3, 3, 3)), num_filter=3, kernel=3), mx.MXNetError,
+         "but got 2 instead. It takes data, weight, bias. With no_bias=True it takes no bias."),
         (lambda _: nd.concat([nd.ones(2), nd.ones(2)], dim=0), AssertionError,
          r"Positional arguments must have NDArray type, but got a list of 2 such; write \*arrays"),
         (lambda _: nd.relu(X), AssertionError, r"an ndarray of NumPy's of shape \(2, 3\); mx.nd.array\(x\) makes"),

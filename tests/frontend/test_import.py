@@ -60,3 +60,11 @@ def test_importing_loads_nothing_else():
     code = "import sys, gluonjit; print(*[m for m in sys.modules if m.partition('.')[0] in ('gluonjit', 'numpy')])"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert sorted(run.stdout.split()) == ["gluonjit", "gluonjit._tracebacks", "gluonjit._version"]
+
+
+@pytest.mark.parametrize("statement", ["import gluonjit.gluon.nnn", "from gluonjit.gluon import nnn"])
+def test_a_misspelt_module_gets_a_suggestion(statement):
+    with pytest.raises(ModuleNotFoundError, match="there is no 'nnn' in 'gluonjit.gluon'; did you mean 'nn'"):
+        exec(statement)
+    with pytest.raises(ImportError, match=r"^(?!.*did you mean)"):
+        exec(statement.replace("nnn", "qwxyz"))

@@ -424,3 +424,14 @@ def test_the_document(root, folder, capfd):
     assert main(shlex.split(command)) == 0, capfd.readouterr().err
     assert pq.read_table("scores").column_names[0] == "name"
     assert pq.read_table("scores").num_rows == 5
+
+
+def test_the_example_in_the_help(root, folder, capfd):
+    with pytest.raises(SystemExit):
+        main(["score", "--help"])
+    lines = re.findall(r"^  (?:python|gluonjit) .*$", capfd.readouterr().out, re.M)
+    (folder / "examples").symlink_to(root / "examples")
+    for line in lines:
+        line = re.sub("^  (python|gluonjit)", f"{sys.executable} " + r"-m \1", line).replace("-m python", "")
+        subprocess.run(line, shell=True, check=True)
+    assert len(lines) == 2 and pq.read_table("scores").num_rows == 100

@@ -180,10 +180,18 @@ def no_attribute(module: str, name: str, near: Iterable[str] = ()) -> AttributeE
 
 
 def check_import(fullname: str) -> None:
-    """Raises ImportError for a module that Python did not find, if MXNet has the name and gluonjit lacks it."""
+    """Raises ImportError for a module that Python did not find, if MXNet has the name and gluonjit lacks it, or if
+    there is a similar one."""
     module, _, name = fullname.rpartition(".")
-    if has(fullname.partition(".")[2]) and getattr(sys.modules.get(module), name, None) is None:
-        raise ImportError(f"cannot import name {name!r} from {module!r}: {lacking(name)}", name=fullname)
+    package = sys.modules.get(module)
+    if has(fullname.partition(".")[2]):
+        if getattr(package, name, None) is None:
+            raise ImportError(f"cannot import name {name!r} from {module!r}: {lacking(name)}", name=fullname)
+    elif package is not None and not name.startswith("_"):
+        near = did_you_mean(name, (known for known in dir(package) if not known.startswith("_")))
+        if "did you mean" in near:
+            # With its name in the exception, `from module import name` would ignore it, and say less.
+            raise ModuleNotFoundError(f"there is no {name!r} in {module!r}{near}")
 
 
 def as_package(module: str) -> None:

@@ -23,8 +23,11 @@ def add_commands(commands: Any) -> None:
         description="Runs a model on every row of Parquet or CSV files, and writes Parquet files with the results, one "
         "for each row group, in the same order. A run that was interrupted or killed goes on where it was: no row is "
         f"lost or there twice. Needs {_INSTALL}.",
-        epilog="example:\n  gluonjit score examples/fire-symbol.json examples/fire-0000.params "
-        "--input data=batchx3x17x17 --rows 'images/*.parquet' --column data=pixels -o scores/",
+        epilog="example, for which the first line makes a file of 100 rows:\n"
+        '  python -c "import numpy as np, pyarrow as pa, pyarrow.parquet as pq; '
+        "pq.write_table(pa.table({'pixels': [*np.random.rand(100, 867)]}), 'images.parquet')\"\n"
+        "  gluonjit score examples/fire-symbol.json examples/fire-0000.params "
+        "--input data=batchx3x17x17 --rows images.parquet --column data=pixels -o scores/",
     )
     p.add_argument(
         "model",
