@@ -199,49 +199,71 @@ class Sort:
         return _resized(self.f, "sext", self._key(x, lanes), self.item, self.wide, lanes)
 
     def _sort_in_memory(self, first: str) -> None:
-        f, wide = self.f, self.wide
-        bits = int(wide[1:])
+        f, least = self.f, self._least_distributed()
+        if isinstance(self.n, int) or least is None:
+            distributes = isinstance(self.n, int) and least is not None and self.n >= least
+            odd = (self._sort_distributed if distributes else self._sort_in_place)(first)
+        else:
+            long = f.op(f"icmp sge i64 {f.extent(self.n)}, {least}")
+            sorts = (lambda: self._sort_distributed(first)), (lambda: self._sort_in_place(first))
+            odd = f.either(long, self.wide, *sorts)
+        if self.dtype.is_float:
+            with f.if_(f.op(f"icmp ne {self.wide} {odd}, 0")):
+                self._restore(first)
 
-        def key(k: Any, lanes: int) -> str:
-            return self._wide_key(self._element(k, lanes), lanes)
+    def _least_distributed(self) -> int | None:
+        """The length from which a line of keys is twice as long as the cache of the second level; None where elements
+        are not next to each other or not all wanted."""
+        if self.inner != 1 or self.n != self.count:
+            return None
+        return max(DISTRIBUTED, 2 * self.f.target.l2 * 8 // int(self.wide[1:]))
+
+    def _sort_in_place(self, first: str) -> str:
+        """Sorts a line; not 0 if elements are odd."""
+        f, wide = self.f, self.wide
 
         def make(k: Any, lanes: int, carried: tuple[str, ...]) -> list[str]:
-            f.store(vector(lanes, wide), key(k, lanes), f.gep(wide, self.a, k), 4)
-            return look(k, lanes, carried)
-
-        def look(k: Any, lanes: int, carried: tuple[str, ...]) -> list[str]:
-            if not self.dtype.is_float:
-                return []
             x = self._element(k, lanes)
-            odd = _resized(f, "sext", self._is_odd(x, lanes), "i1", self.item, lanes)
-            return [f.op(f"or {vector(lanes, self.item)} {carried[0]}, {odd}")]
+            f.store(vector(lanes, wide), self._wide_key(x, lanes), f.gep(wide, self.a, k), 4)
+            return self._with_odd(x, lanes, carried)
 
         def write(k: str, lanes: int) -> None:
             self._write(first, k, f.load(vector(lanes, wide), f.gep(wide, self.a, k), 4), lanes)
 
-        def write_bucket(at: str, items: str, size: str) -> None:
+        odd = fold(f, self.n, self._lanes(int(wide[1:])), self._no_odd(), make, wide)
+        sort_in_place(f, wide, self.s.width * 32 // int(wide[1:]), self.a, self.b, self.n)
+        self._each(self.count, self._lanes(int(wide[1:])), write)
+        return odd[0] if odd else "0"
+
+    def _sort_distributed(self, first: str) -> str:
+        """The same for a line that no cache holds."""
+        f, wide = self.f, self.wide
+
+        def key(k: Any, lanes: int) -> str:
+            return self._wide_key(self._element(k, lanes), lanes)
+
+        def look(k: Any, lanes: int, carried: tuple[str, ...]) -> list[str]:
+            return self._with_odd(self._element(k, lanes), lanes, carried)
+
+        def write(at: str, items: str, size: str) -> None:
             def write(k: str, lanes: int) -> None:
                 self._write(first, f.add(at, k), f.load(vector(lanes, wide), f.gep(wide, items, k), 4), lanes)
 
             self._each(size, lanes, write)
 
-        start = [("or", "0")] if self.dtype.is_float else []
-        lanes = self.s.width * 32 // bits
-        if self._is_distributed(bits):
-            odd = fold(f, self.n, lanes, start, look, self.item) if start else []
-            sort_distributed(f, wide, lanes, (self.a, self.b), self.n, key, write_bucket)
-        else:
-            odd = fold(f, self.n, self._lanes(bits), start, make, self.item)
-            sort_in_place(f, wide, lanes, self.a, self.b, self.n)
-            self._each(self.count, self._lanes(bits), write)
-        if odd:
-            with f.if_(f.op(f"icmp ne {self.item} {odd[0]}, 0")):
-                self._restore(first)
+        lanes = self.s.width * 32 // int(wide[1:])
+        odd = sort_distributed(f, wide, lanes, (self.a, self.b), self.n, key, write, self._no_odd(), look)
+        return odd[0] if odd else "0"
 
-    def _is_distributed(self, bits: int) -> bool:
-        """Whether a line of keys of `bits` bits is much longer than the cache of the second level."""
-        n = self.n if self.inner == 1 and self.n == self.count else 0
-        return isinstance(n, int) and n >= DISTRIBUTED and n * bits // 8 > 4 * self.f.target.l2
+    def _no_odd(self) -> list[tuple[str, str]]:
+        """What `fold` starts with to find out whether elements are odd."""
+        return [("or", "0")] if self.dtype.is_float else []
+
+    def _with_odd(self, x: str, lanes: int, carried: tuple[str, ...]) -> list[str]:
+        if not carried:
+            return []
+        odd = _resized(self.f, "sext", self._is_odd(x, lanes), "i1", self.wide, lanes)
+        return [self.f.op(f"or {vector(lanes, self.wide)} {carried[0]}, {odd}")]
 
     def _write(self, first: str, k: Any, keys: str, lanes: int) -> None:
         """The elements with these keys as results from the k-th on."""

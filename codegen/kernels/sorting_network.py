@@ -211,10 +211,16 @@ class Network:
         number = self.f.op(f"bitcast <{self.lanes} x i1> {mask} to i{self.lanes}")
         return self.f.op(f"zext i{self.lanes} {number} to i64")
 
+    @property
+    def compresses(self) -> bool:
+        """Whether an instruction moves the lanes in a mask together; the others are lost then."""
+        return self.f.target.compresses and self.lanes * int(self.item[1:]) == self.f.target.vector_bits
+
     def together(self, x: str, mask: str, bits: str) -> str:
-        """A vector that begins with the lanes of x that are in the mask, in their order."""
+        """A vector that begins with the lanes of x that are in the mask, in their order. The others follow, unless it
+        `compresses`."""
         f, lanes = self.f, self.lanes
-        if f.target.compresses and lanes * int(self.item[1:]) == f.target.vector_bits:
+        if self.compresses:
             args = (self.vector, x), (f"<{lanes} x i1>", mask), (self.vector, "poison")
             return f.intrinsic("llvm.experimental.vector.compress", self.vector, *args)
         # Elsewhere a permutation that is looked up. Of bytes in 128 bits, and of words in 256, it is one instruction,

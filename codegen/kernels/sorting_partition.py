@@ -11,8 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 from gluonjit.codegen.kernels.sorting_network import ROWS, Network
-from gluonjit.codegen.kernels.vectors import fold, splat
+from gluonjit.codegen.kernels.vectors import Step, fold, splat
 from gluonjit.codegen.text.llvm import Function, vector
+from gluonjit.ir.dims import Extent
 from gluonjit.ir.kernels.sort_words import BUCKETS
 
 PADDING = ROWS + 1
@@ -52,13 +53,15 @@ def sort_distributed(
     item: str,
     lanes: int,
     areas: tuple[str, str],
-    n: int,
+    n: Extent,
     key: Callable[[Any, int], str],
     write: Callable[[str, str, str], None],
-) -> None:
+    starts: list[tuple[str, str]],
+    look: Step,
+) -> list[str]:
     """Sorts n items, too many for a cache, in buckets that fit into it: `key(k, lanes)` gives those from the k-th on.
     `write(k, items, size)` takes the sorted items from the k-th on. `areas` have room for n items and PADDING more
-    vectors for each of BUCKETS.
+    vectors for each of BUCKETS. The result is what `fold` makes of `starts` by `look`.
 
     They are read twice: counted, and distributed, by borders that are taken from a sample.
     """
@@ -67,23 +70,25 @@ def sort_distributed(
     type, mask = network.vector, vector(lanes, "i1")
     samples = 16 * BUCKETS
     with f.for_(0, samples) as loop:
-        f.store(item, key(f.mul(loop.index, n // samples), 1), f.gep(item, items, loop.index), 1)
+        f.store(item, key(f.mul(loop.index, f.div(n, samples)), 1), f.gep(item, items, loop.index), 1)
     network.pad(items, samples, PADDING)
     _call(f, item, lanes, items, spare, samples, 0)
     borders = [f.load(item, f.gep(item, items, k * 16), 1) for k in range(1, BUCKETS)]
 
-    def count(k: Any, lanes: int, counts: tuple[str, ...]) -> list[str]:
-        x, type = key(k, lanes), vector(lanes, item)
+    def count(k: Any, lanes: int, carried: tuple[str, ...]) -> list[str]:
+        x, type, counts = key(k, lanes), vector(lanes, item), carried[len(starts) :]
         less = [f.op(f"icmp slt {type} {x}, {splat(f, border, lanes, item)}") for border in borders]
         wide = [f.op(f"sext {vector(lanes, 'i1')} {bits} to {type}") for bits in less]
-        return [f.op(f"sub {type} {count}, {one}") for count, one in zip(counts, wide)]
+        counted = [f.op(f"sub {type} {count}, {one}") for count, one in zip(counts, wide)]
+        return look(k, lanes, carried[: len(starts)]) + counted
 
-    counts = fold(f, n, lanes, [("add", "0")] * len(borders), count, item)
+    folded = fold(f, n, lanes, starts + [("add", "0")] * len(borders), count, item)
+    found, counts = folded[: len(starts)], folded[len(starts) :]
     counts = [x if item == "i64" else f.op(f"sext {item} {x} to i64") for x in counts]
-    starts = ["0", *(f.add(x, (k + 1) * PADDING * lanes) for k, x in enumerate(counts))]
+    begins = ["0", *(f.add(x, (k + 1) * PADDING * lanes) for k, x in enumerate(counts))]
     splats = [network.splat(border) for border in borders]
-    whole = n // lanes * lanes
-    with f.for_(0, whole, lanes, carried=[("i64", start) for start in starts]) as loop:
+    whole = f.mul(f.div(n, lanes), lanes)
+    with f.for_(0, whole, lanes, carried=[("i64", begin) for begin in begins]) as loop:
         x, after = key(loop.index, lanes), []
         less = [f.op(f"icmp slt {type} {x}, {border}") for border in splats]
         bits = [network.bits(m) for m in less]
@@ -107,22 +112,24 @@ def sort_distributed(
         f.store(item, x, f.gep(item, items, at), 1)
         f.store("i64", f.add(at, 1), place, 8)
     written = "0"
-    for k, start in enumerate(starts):
-        size = f.sub(f.load("i64", f.gep("i64", ends, k), 8), start)
-        bucket = f.gep(item, items, start)
+    for k, begin in enumerate(begins):
+        size = f.sub(f.load("i64", f.gep("i64", ends, k), 8), begin)
+        bucket = f.gep(item, items, begin)
         network.pad(bucket, size, PADDING)
         _call(f, item, lanes, bucket, spare, size, 0)
         write(written, bucket, size)
         written = f.add(written, size)
+    return found
 
 
 def _call(f: Function, item: str, lanes: int, items: str, spare: str, n: Any, ordered: Any) -> None:
     """Calls the function that sorts, which is once in each module."""
-    name = f"sort_{item}_{lanes}"
+    keeps_order = ordered != 0
+    name = f"sort_{item}_{lanes}" + "_in_order" * keeps_order
     if all(g.name != name for g in f.module.functions):
         params = ("ptr noalias", "items"), ("ptr noalias", "spare"), ("i64", "n"), ("i64", "ordered")
         g = f.module.function(name, params, linkage="internal", attributes="noinline")
-        Quicksort(g, item, lanes).write()
+        Quicksort(g, item, lanes, keeps_order).write()
     f.call(name, "void", ("ptr", items), ("ptr", spare), ("i64", n), ("i64", ordered))
 
 
@@ -131,10 +138,11 @@ class Quicksort:
 
     A piece is its begin, its end, two integers between which its elements are, and how often it may still be divided:
     where pivots were bad so often, it is merged instead. A piece of elements that must be equal is sorted.
+    `keeps_order`: whether some bits are in order already, which partitions must keep then.
     """
 
-    def __init__(self, f: Function, item: str, lanes: int) -> None:
-        self.f, self.item, self.lanes = f, item, lanes
+    def __init__(self, f: Function, item: str, lanes: int, keeps_order: bool) -> None:
+        self.f, self.item, self.lanes, self.keeps_order = f, item, lanes, keeps_order
         self.bits = int(item[1:])
         self.network = Network(f, item, lanes)
         self.vector = self.network.vector
@@ -147,7 +155,7 @@ class Quicksort:
         with f.if_(f.op(f"xor i1 {self._is_sorted()}, true")), f.repeat([("i64", "1")]) as loop:
             top = f.sub(loop.carried[0], 1)
             begin, end, low, high, divisions = (f.load("i64", self._field(top, k), 8) for k in range(5))
-            # Partitions keep the order.
+            # Their other bits are in order, which partitions have kept.
             equal = f.op(f"icmp eq i64 {low}, {self._without_ordered(high)}")
             size = f.op(f"select i1 {equal}, i64 1, i64 {f.sub(end, begin)}")
 
@@ -244,6 +252,17 @@ class Quicksort:
         whole = f.add(begin, f.mul(vectors, lanes))
         behind = network.load("%items", whole)
         limit = network.splat(bound if self.bits == 64 else f.op(f"trunc i64 {bound} to {self.item}"))
+        divide = self._divide_in_order if self.keeps_order or network.compresses else self._divide_by_permuting
+        middle, others = divide(begin, whole, limit)
+        with f.for_(0, f.sub(whole, middle), lanes) as copy:
+            network.store(network.load(others, copy.index), "%items", f.add(middle, copy.index))
+        network.store(behind, "%items", whole)
+        return middle
+
+    def _divide_in_order(self, begin: str, whole: str, limit: str) -> tuple[str, str]:
+        """Moves elements below the limit to the front; where they end, and where the others are now. Both stay in
+        their order."""
+        f, lanes, network = self.f, self.lanes, self.network
         with f.for_(begin, whole, lanes, carried=[("i64", begin)]) as loop:
             (at,) = loop.carried
             x = network.load("%items", loop.index)
@@ -255,7 +274,31 @@ class Quicksort:
             network.store(network.together(x, rest, bits_of_rest), "%spare", f.sub(loop.index, at))
             loop.next(f.add(at, f.intrinsic("llvm.ctpop", "i64", ("i64", bits))))
         (middle,) = loop.results
-        with f.for_(0, f.sub(whole, middle), lanes) as copy:
-            network.store(network.load("%spare", copy.index), "%items", f.add(middle, copy.index))
-        network.store(behind, "%items", whole)
-        return middle
+        return middle, "%spare"
+
+    def _divide_by_permuting(self, begin: str, whole: str, limit: str) -> tuple[str, str]:
+        """The same in any order, by one permutation: the others go to spare memory downwards from its end, each vector
+        over the elements below the limit that were stored with the one before. The last vector comes first, as its
+        end may be beyond the piece, and has to stay where it is."""
+        f, lanes, network = self.f, self.lanes, self.network
+
+        def divided(at: str) -> tuple[str, str]:
+            x = network.load("%items", at)
+            less = f.op(f"icmp slt {self.vector} {x}, {limit}")
+            bits = network.bits(less)
+            return network.together(x, less, bits), f.intrinsic("llvm.ctpop", "i64", ("i64", bits))
+
+        end = f.sub(whole, lanes)
+        last, count = divided(end)
+        first = f.sub(end, begin)
+        network.store(last, "%spare", first)
+        with f.for_(begin, end, lanes, carried=[("i64", begin), ("i64", f.add(first, count))]) as loop:
+            at, others = loop.carried
+            x, less = divided(loop.index)
+            network.store(x, "%items", at)
+            others = f.sub(others, lanes)
+            network.store(x, "%spare", others)
+            loop.next(f.add(at, less), f.add(others, less))
+        at, others = loop.results
+        network.store(last, "%items", at)
+        return f.add(at, count), f.gep(self.item, "%spare", others)

@@ -7,17 +7,20 @@ from typing import Any
 
 from gluonjit.codegen.text.llvm import Function, vector
 
+Step = Callable[[Any, int, tuple[str, ...]], list[str]]
+"""Writes what comes of the values carried and of the `lanes` items from the k-th on: `step(k, lanes, carried)`."""
+
 
 def fold(
     f: Function,
     n: Any,
     lanes: int,
     starts: list[tuple[str, str]],
-    step: Callable[[Any, int, tuple[str, ...]], list[str]],
+    step: Step,
     item: str = "i64",
 ) -> list[str]:
-    """What `step(k, lanes, carried)` has made of (operation, start), in vectors of all items below n and then one by
-    one. The operation is what LLVM calls the reduction of a vector."""
+    """What `step` has made of (operation, start), in vectors of all items below n and then one by one. The operation is
+    what LLVM calls the reduction of a vector."""
     whole, results = 0, [start for _, start in starts]
     if lanes > 1:
         type = vector(lanes, item)

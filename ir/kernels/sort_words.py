@@ -45,6 +45,6 @@ def sort_memory(x: TensorType, axis: int, count: int) -> SortMemory:
     padding = _PADDING
     if isinstance(items, int):
         items = -(-items // 8) * 8  # whole cache lines
-        if items >= DISTRIBUTED:
-            padding *= BUCKETS
+    if not isinstance(items, int) or items >= DISTRIBUTED:
+        padding *= BUCKETS
     return SortMemory(2 if x.dtype.bits <= 32 else 5, items * 8 + padding)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from types import MappingProxyType
 
@@ -254,6 +255,21 @@ def test_sequential():
     check_op("scatter_add", f32(N, L), TensorType(I64, (1, N * 2)), f32(N * 2, L), tops=(1, 9, 1))
     check_op("scatter_add", f32(30, L), TensorType(I64, (1, N)), f32(N, L), tops=(1, 30, 1))
     check_op("scatter_add", f32(N, L), TensorType(I32, (2, N)), f32(N), tops=(1, 5, 1))
+
+
+def test_sort_of_lines_that_may_be_longer_than_a_cache():
+    """The same code sorts a short line in place, and distributes a long one among buckets."""
+    for target, type in zip(runnable_targets(), (f32(2, L), TensorType(F64, (2, L)), TensorType(I64, (2, L)))):
+        small = dataclasses.replace(target, l2=1 << 10)
+        b = Builder("graph", "legal")
+        graph = b.build([b.sort(b.input("x", type), axis=1, order=False)])
+        sort = graph.ops[0]
+        run = opened(graph, small, lambda kernel, target, module, op=sort: lower_sequential(kernel, op, module))
+        for size in (0, 40, 33001):
+            x = np.random.default_rng(size).standard_normal((2, size)) * 100
+            x[1, ::7] = np.nan if type.dtype.is_float else 0
+            x = x.astype(type.dtype.numpy)
+            np.testing.assert_array_equal(run({"l": size}, [x], 1, True)[0], np.sort(x))
 
 
 # ---- what must hold of sums
