@@ -48,12 +48,14 @@ def register_backend(name: str, backend: Backend, options: Collection[str] | Non
 
 def get_backend(name: str | None) -> Backend:
     """The backend called `name` (None: the default); MXNetError that lists them for an unknown one."""
+    if not isinstance(name, str | None):
+        raise MXNetError(f"backend is a name, one of {', '.join(sorted(_backends))}; got {type(name).__name__}")
     try:
         return _backends[name or DEFAULT]
     except KeyError:
         import difflib
 
-        near = difflib.get_close_matches(str(name), _backends, 1)
+        near = difflib.get_close_matches(name or DEFAULT, _backends, 1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise MXNetError(
             f"Backend {name!r} is not registered; {hint}registered are {', '.join(sorted(_backends))}. "

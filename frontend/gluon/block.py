@@ -211,8 +211,10 @@ class HybridBlock(Block):
         **kwargs: Any,
     ) -> None:
         """Hybridizes for `backend` and compiles for inputs like these, without running."""
-        if not backend:
+        if backend is None or isinstance(backend, str) and not backend:
             raise ValueError('Must specify "backend" to optimize_for')
+        if "active" in kwargs:
+            raise TypeError("optimize_for takes no argument 'active': it always hybridizes")
         self.hybridize(
             True,
             backend,

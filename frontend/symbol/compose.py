@@ -57,6 +57,8 @@ def make_node(
     names = op.input_names(parsed)
     if not fill:
         op.check_arity(len(inputs), parsed)
+    if name is not None and not isinstance(name, str):  # a positional argument after the inputs
+        raise MXNetError(f"{op.name} takes {', '.join(names)}; its name is a string, not a {type(name).__name__}")
     name = naming.current().get(name, (hint or op.name).lower())
     given = dict(inputs) if isinstance(inputs, Mapping) else _by_name(op, names, inputs)
     for key in given:

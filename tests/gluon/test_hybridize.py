@@ -346,6 +346,10 @@ def test_optimize_for_compiles_without_running(x):
         net.optimize_for(x)
     with pytest.raises(ValueError, match="there must be one NDArray or one Symbol"):
         net.optimize_for(3, backend="numpy")
+    with pytest.raises(TypeError, match="optimize_for takes no argument 'active'"):
+        net.optimize_for(x, backend="numpy", active=False)
+    with pytest.raises(mx.MXNetError, match="backend is a name, one of MKLDNN, llvm.*; got NDArray"):
+        net.optimize_for(x, backend=mx.nd.ones(2))
 
 
 def test_symbols_go_through_a_compiled_block(x):

@@ -500,6 +500,7 @@ def test_arguments_that_are_no_arrays():
         ("x.nosuch", AttributeError, "has no attribute 'nosuch'"),
         ("F.nosuch(x)", AttributeError, "has no attribute 'nosuch'"),
         ("F.relu(3)", AssertionError, "Argument data must be Symbol instances"),
+        ("F.contrib.div_sqrt_dim(x, x)", MXNetError, "takes data; its name is a string, not a TracedSymbol"),
         ("F.FullyConnected(x, num_hidden=3)", MXNetError, "expects 3 inputs, but got 1"),
         ("x + F.ones((2, 4))", MXNetError, "broadcast"),
         ("x + F.ones((2, 3), dtype='float64')", MXNetError, "float64"),
