@@ -53,15 +53,15 @@ class Field(IntEnum):
     NEW_LIST = 25  # PyList_New, or 0 when the call returns its single result bare
     LIST_ITEMS = 26  # byte offset of PyListObject.ob_item
     INCREF = 27  # Py_IncRef (a plain add would break immortal objects)
-    TEAM = 28  # the team's block, or 0: on this thread alone
-    NTHREADS = 29  # on how many threads at most
+    TEAM = 28  # the team's block, or 0: calls run on their own thread alone
+    NTHREADS = 29  # the most threads of a call
     SHORT = 30  # nonzero: not worth waiting for workers to wake up
     ALIGNED_ALLOC = 31  # aligned_alloc of the C library
     FREE = 32
     NEW_FROM_DESCR = 33  # PyArray_NewFromDescr
     DATA_HANDLER = 34  # PyDataMem_DefaultHandler: NumPy's, which frees with `free`
     NO_MEMORY = 35  # PyErr_NoMemory
-    MADVISE = 36  # or 0
+    MADVISE = 36  # madvise of the C library, or 0
     STORAGE_CONTEXT = 37  # byte offset of Storage.context
     FLUSH = 38  # nonzero: denormals count as zero during the call
     CALLS = 39  # int64*: how many calls were served here
@@ -77,14 +77,14 @@ class Array(IntEnum):
     DIMENSIONS = 32  # int64*
     DESCR = 56  # PyArray_Descr*
     FLAGS = 64  # i32
-    HANDLER = 88  # PyObject*: who frees the data
+    HANDLER = 88  # PyObject*: what frees the data
 
 
 _C_CONTIGUOUS_ALIGNED = 0x0101  # NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED
 _OWN_DATA = 0x0004  # NPY_ARRAY_OWNDATA
 _WRITEABLE = 0x0400  # NPY_ARRAY_WRITEABLE
 _HUGE = 1 << 22
-"""Bytes from which on NumPy, too, asks for huge pages."""
+"""Bytes: for arrays of this size or more huge pages are asked for, as NumPy does."""
 _PAGE = 4096
 _MADV_HUGEPAGE = 14
 
@@ -99,12 +99,12 @@ def entry_module(target: Machine, sleep: str | None) -> str:
 
 
 def _word(f: Function, field: Field, type: str = "ptr") -> str:
-    """What the record `%rec` holds."""
+    """A word of the record `%rec`."""
     return f.load(type, f.gep("i64", "%rec", int(field)), 8)
 
 
 def _member(f: Function, type: str, base: str, offset: int | str) -> str:
-    """What an object holds at so many bytes."""
+    """The member of an object at a byte offset."""
     return f.load(type, f.gep("i8", base, offset if isinstance(offset, str) else int(offset)))
 
 

@@ -22,11 +22,11 @@ class Layout:
     input_types: tuple[TensorType, ...]
     result_types: tuple[TensorType, ...]
     arena: Any
-    """Bytes."""
+    """Bytes of the arena, in which all intermediates lie."""
     constants: tuple[np.ndarray, ...]
     prepared: int = 0
     scratch: Any = 0
-    """Bytes per thread; thread t's begin at t times as many."""
+    """Bytes of scratch memory per thread; those of thread t begin at t times this number."""
     threads: int = 1
     """How many threads are worth using; with 1 the code has no barriers, and looks at no team."""
     cost: Any = 0
@@ -72,7 +72,7 @@ class Layout:
 
     @cached_property
     def progress_slot(self) -> int:
-        """Not a pointer: how many kernels have run at least."""
+        """Where the least number of kernels that have run is: a number, not a pointer."""
         return self.size_slots.stop
 
     @cached_property
@@ -96,7 +96,7 @@ class Layout:
 
 @dataclass
 class Prepare:
-    """One component of what depends on parameters alone."""
+    """A function that computes one component of what depends on parameters alone."""
 
     name: str
     layout: Layout
@@ -117,7 +117,7 @@ class Interface:
     """How many of the results are outputs; the rest are updated states."""
     prepares: tuple[Prepare, ...] = ()
     calls_host: bool = False
-    """Whether it may call Python, and then hold an error in the end (`runtime.host`)."""
+    """Whether it may call Python, so that there may be an error to raise when it returns (`runtime.host`)."""
     unread: tuple[int, ...] = ()
     """Inputs that the main function does not read."""
     lowest: int = LOWEST

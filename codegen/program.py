@@ -67,11 +67,12 @@ class Library(Protocol):
         """Whether one that is there relies on open dimensions not being 1 (`ir.dims.relying`)."""
 
     def note(self, name: str, relies: bool) -> None:
-        """Is told the same of one that was lowered."""
+        """Notes whether a kernel that was just lowered does."""
 
 
 Written = Callable[[Sequence[Function], str | None], None]
-"""Is called with functions when they are complete; the kernel that they are, if it can go to a library."""
+"""Called with functions when they are complete, and with the name of the kernel that they are, if it can go to a
+library."""
 
 
 def lower_program(
@@ -303,8 +304,8 @@ _NO_PART_OF_A_SYMBOL = re.compile(r"[^\w.]", re.ASCII)
 
 
 def _for_readers(op: Op) -> str:
-    """What a symbol says of the layer that it is for. Not in code that other programs share through a library, as
-    layers have other names there."""
+    """The end of a symbol that names the layer it is for. Code that other programs share through a library has none, as
+    their layers have other names."""
     name = next((v.name for v in op.results if v.name), "")
     return f"_{_NO_PART_OF_A_SYMBOL.sub('_', name[:80])}" if name else ""
 
@@ -317,7 +318,7 @@ def lower_kernel(name: str, op: Op, module: Module) -> None:
     if (guard := GUARD.of(op)) is None:
         code.lower(name, op, module)
         return
-    # It is right only if the operand `guard` holds; loops over the same body are called if it does not.
+    # The kernel is right only if the operand `guard` holds; loops over the same body are called if it does not.
     code.lower(f"{name}_guarded", op, module)
     attrs = KERNEL(Loops(rare=True)) | STRIDES(STRIDES.of(op))
     lower_loops(f"{name}_otherwise", replace(op, attrs=attrs), module)

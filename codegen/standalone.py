@@ -40,7 +40,7 @@ from gluonjit.ir.machine import LINE, WORTH_A_THREAD, Machine
 from gluonjit.ir.types import IRError, TensorType
 
 ALIGNMENT = 256
-"""Bytes, of each part of a net's memory: what different threads write lies so far apart."""
+"""Bytes to which each part of a net's memory is aligned, so that what different threads write lies far enough apart."""
 _SHORT = 150_000
 """Nanoseconds, as in `runtime.threads`: shorter calls do not wait for sleeping workers."""
 _YIELDS = 1000
@@ -123,7 +123,7 @@ HEADER = 64
 
 @dataclass(frozen=True)
 class Model:
-    """What a library is of."""
+    """The model that a library runs."""
 
     name: str
     dims: tuple[str, ...]
@@ -456,7 +456,8 @@ class _Driver:
         return f.add(f.load("i64", slot, 8), self._bytes + ALIGNMENT)
 
     def _memory(self) -> None:
-        """0 for sizes or numbers of threads that are none, or a processor that cannot run the library."""
+        """The function returns 0 for impossible sizes or numbers of threads, and on a processor that cannot run the
+        library."""
         f = self._api("memory", (("i32", "threads"), *self._sizes), "i64")
         with f.exit(hint="bad") as bad:
             f.ret("0")
@@ -663,7 +664,7 @@ def _read(code: TargetCode, prepare: Prepare) -> tuple[int, ...]:
     """Where in the weights the inputs of a prepare function lie."""
     found = tuple(code.sources[i - code.arguments] if i >= code.arguments else None for i in prepare.inputs)
     if None in found:
-        raise IRError(f"{prepare.name} reads what is no weight")
+        raise IRError(f"{prepare.name} reads an input that is no weight")
     return tuple(at for at in found if at is not None)
 
 

@@ -19,7 +19,7 @@ more, there would be few of them."""
 
 
 class Rows(NamedTuple):
-    """What a loop's parts are parts of."""
+    """The rows of an open dimension of which each thread may take a part."""
 
     dimension: str
     least: int

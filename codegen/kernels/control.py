@@ -44,7 +44,7 @@ def lower_control(
     """Appends the function of a `loop` or `branch`. Its table: operands, results, workspace, the scratch of all
     threads, the team. `alone`: only ever called on one thread.
 
-    `rows`: of which each thread may take a part; `scratch`: bytes per thread.
+    `rows`: those of which each thread may take a part; `scratch`: bytes per thread.
     """
     if rows is None:
         _lower(module.function(name), op, regions, alone)
@@ -82,10 +82,10 @@ class _Control:
     ) -> None:
         self.f, self.op, self.regions, self.alone = f, op, regions, alone
         self.member: tuple[str | int, str | int] = ("%thread", "%nthreads")
-        """Which thread of how many the regions are called as."""
+        """The number of the thread, and of threads, that the regions are called with."""
         self.pointers = [f.table(k) for k in range(len(op.operands) + len(op.results) + 3)]
         *_, self.scratch, self.team = self.pointers
-        # In bytes, of the arrays over which a loop runs. Taken now, as they are of all rows.
+        # Bytes from row to row of the arrays that a loop runs over, computed before `_take_part` changes their sizes.
         types = [v.type for v in (*op.operands, *op.results)]
         self.pitches = [f.extent(t.nbytes // max(t.shape[0], 1)) if t.shape else 0 for t in types]
         places = control_workspace(op.regions, op)

@@ -124,7 +124,7 @@ class Product:
                 self.tile(tile, rows, place, line, w, f.sub(number, start))
 
     def tile(self, tile: Tile, rows: int, place: list[Any], x: str, w: str, number: Any) -> None:
-        """Computes a register tile: the thread's `number`-th in a row in this panel."""
+        """Computes a register tile: the `number`-th of those that the thread computes in this panel."""
         self.epilogue.prefetch(tile, rows, place)
         fetch = self._following(w, number)
         acc = tile.contract(

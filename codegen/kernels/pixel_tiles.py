@@ -31,7 +31,7 @@ class Axis:
         return bool(0 <= self.at(o, tap) < self.size)
 
     def first_at(self, position: int, tap: int) -> int:
-        """The first output position, perhaps negative, of which `tap` reads at an input position or after it."""
+        """The first output position, perhaps negative, whose `tap` reads the input at `position` or after it."""
         return -((tap * self.dilation - self.low - position) // self.stride)
 
     @property

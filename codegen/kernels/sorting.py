@@ -4,8 +4,8 @@ A key is an integer that orders as the element does, in signed order; equal elem
 If only values are wanted, keys alone are sorted, and elements made of them again. Otherwise keys are sorted together
 with their places (`sorting_words`).
 
-If only the first `count` are wanted, one pass keeps what is less than the last of the first `count` so far: few, soon.
-When too many have been kept, they are sorted, and the rest is forgotten.
+If only the first `count` are wanted, one pass keeps the elements that are less than the last of the first `count` so
+far, which soon are few. When too many have been kept, they are sorted, and all but the first `count` are forgotten.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class Sort:
         return f.op(f"xor {type} {x}, {self._magnitude(negative, lanes)}")
 
     def _from_key(self, key: str, lanes: int) -> str:
-        """The element; of zeros 0, of NaNs one of them."""
+        """The element that has this key: 0 for the key of zeros, one NaN for the key of all NaNs."""
         f, dtype = self.f, self.dtype
         type, sign = vector(lanes, self.item), -(1 << (dtype.bits - 1))
         if self.descending:
@@ -424,7 +424,7 @@ class Sort:
         self._each(self.count, 1 if 0 in self.read else self._lanes(64), write)
 
     def _put(self, first: str, k: str, index: str) -> None:
-        """Element `index` of the line is the k-th result."""
+        """Writes element `index` of the line as the k-th result."""
         f, item = self.f, self.item
         at = f.add(first, f.mul(k, self.inner))
         if 0 in self.read:

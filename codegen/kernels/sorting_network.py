@@ -23,7 +23,7 @@ import numpy as np
 from gluonjit.codegen.text.llvm import Function, vector
 
 ROWS = 16
-"""Registers of a block that is sorted at once, at most."""
+"""The most registers of a block that is sorted at once."""
 
 
 class _Bits:

@@ -17,14 +17,15 @@ from gluonjit.ir.dims import Extent
 from gluonjit.ir.kernels.sort_words import BUCKETS
 
 PADDING = ROWS + 1
-"""Vectors after the items that are read and written."""
+"""Vectors after the last item that are read and written, too."""
 _MERGED = 2048
 """Bytes of items up to which merging is faster than quicksort."""
 _SAMPLES = 9
 _SHORT = 4
-"""Vectors of an open length that are sorted where they are, by a network of their own."""
+"""The most vectors of an open length that are sorted where they are, by a network of their own."""
 _STACK = 64
-"""Pieces that wait. The shorter half of a piece is next, so they are at most the logarithm of the number of items."""
+"""The most pieces that wait: the shorter half of a piece is next, so there are no more than the logarithm of the number
+of items."""
 
 
 def sort_in_place(f: Function, item: str, lanes: int, items: str, spare: str, n: Any, ordered: Any = 0) -> None:

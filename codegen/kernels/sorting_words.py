@@ -43,7 +43,7 @@ class Words:
         return f.op(f"trunc i64 {high} to {self.item}")
 
     def places(self, k: Any, lanes: int = 1) -> str:
-        """Those of `lanes` elements of a sorted list, as i64."""
+        """The places of `lanes` elements of a sorted list, as i64."""
         type = vector(lanes, "i64")
         word = self.f.load(type, self.f.gep("i64", self.words, k), 8)
         return self.f.op(f"and {type} {word}, {number(lanes, 'i64', self.mask)}")
@@ -125,7 +125,7 @@ class Pairs:
         return f.op(f"shl {type} {apart}, {splat(f, self.up, lanes)}")
 
     def _make_words(self, n: Any) -> str:
-        """The bits that were lost of any key."""
+        """Makes a word of each key; returns the bits that any key has lost (their bitwise or)."""
         f = self.f
 
         def step(k: Any, lanes: int, carried: tuple[str, ...]) -> list[str]:

@@ -48,7 +48,7 @@ class Fetch:
     pointer: str
     step: int
     nearest: bool
-    """Into the first cache; else into the second."""
+    """Whether into the first-level cache, rather than the second."""
 
     def at(self, tile: Tile, k: Any) -> Fetch:
         """What to prefetch from term k on."""
@@ -435,7 +435,7 @@ class Tile:
         return self._shuffled(parts[0], parts[1], [*range(half), *range(self.lanes, self.lanes + half)])
 
     def _scatter(self, sum: str, cell: _Cell, rows: Rows) -> None:
-        """Its sums, as vectors of the rows that they belong to."""
+        """Puts the sums of an accumulator into the `rows` that they belong to, as vectors."""
         # The other lanes of a partial vector are never read.
         rows[cell.rows[0]][cell.vector] = sum
         for r in cell.rows[1:]:

@@ -19,8 +19,8 @@ def fold(
     step: Step,
     item: str = "i64",
 ) -> list[str]:
-    """What `step` has made of (operation, start), in vectors of all items below n and then one by one. The operation is
-    what LLVM calls the reduction of a vector."""
+    """Folds all items below n, in vectors and then one by one; the results. `starts` has for each of them the operation
+    by which lanes are combined (LLVM's name of the reduction) and the value to start from."""
     whole, results = 0, [start for _, start in starts]
     if lanes > 1:
         type = vector(lanes, item)

@@ -7,9 +7,9 @@ each tap t it is a matrix product with the pixels as terms. A register tile is a
 channels o; for each pixel, vectors of g are loaded and single elements of x broadcast. Pixels that a tap reads outside
 of x are no terms.
 
-A block of rows stays in the second-level
-cache while all tiles take their sums over it, which they then add to y. Threads share tiles, so sums do not depend on
-the number of threads; a sum over a block bounds the rounding error of long sums.
+A block of rows stays in the second-level cache while all tiles take their sums over it, which they then add to y.
+Threads share tiles, so sums do not depend on the number of threads; a sum over a block bounds the rounding error of
+long sums.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ class _Winograd:
         row_tiles = -(-least_usual(self.images) * self.rows.usual * self.columns.usual // self.tile.rows)
         is_open = not isinstance(self.count, int)
         self.row_tiles = min(abs(self.tile.block), row_tiles) if is_open else self.tile.block or row_tiles
-        """Over how many register tiles of a panel fetching the next panel is spread."""
+        """The register tiles of a panel over which fetching the next panel is spread."""
         self.positions, self.panels, _, _ = w.shape
         which = body.inputs.index(x)
         image, *row, pixel, _ = strides_of(op, which)
@@ -340,7 +340,7 @@ class _Winograd:
     # ---- output transform
 
     def _output(self, t: Any, slot: Any, channels: Channels) -> None:
-        """Aᵀ m A of tile `t`, and what follows."""
+        """Aᵀ m A of tile `t`, and the epilogue on it."""
         f, rows, columns = self.f, self.rows, self.columns
         image, ty, tx = unravel(f, t, [self.images, rows.count, columns.count])
         y, x = f.mul(ty, rows.outputs), f.mul(tx, columns.outputs)

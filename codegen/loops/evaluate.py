@@ -57,7 +57,7 @@ class Operand:
 
 
 class Evaluator:
-    """Besides the protocol of `element` functions, the handler `s` has
+    """Computes elements of a graph's values. Besides the protocol of `element` functions, its handler `s` has
 
     * `load_input(value, index)`: an element of one of the body's inputs;
     * `memo(index)`: the dictionary of values computed at this index that are still valid;

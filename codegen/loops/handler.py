@@ -14,7 +14,7 @@ from gluonjit.ir.graph import Graph, Value
 from gluonjit.ir.windows import Strides
 
 AHEAD = 8192
-"""Bytes between what is computed and what is fetched, at least."""
+"""The least bytes between what is computed and what is fetched."""
 
 
 class Handler(Reductions):

@@ -220,7 +220,7 @@ class Affine:
         return self._leaves
 
     def is_multiple_of(self, n: int) -> bool:
-        """Whether it is one for all values of its atoms, as far as the coefficients tell."""
+        """Whether the value is a multiple of n for all values of its atoms, as far as the coefficients tell."""
         return divides(n, self.const) and all(divides(n, c) for _, c in self.terms)
 
     def __eq__(self, other: object) -> bool:
@@ -494,7 +494,7 @@ def _divide_known(e: Affine, n: int) -> tuple[Affine, Affine]:
 
 
 def _divide_open(e: Affine, n: Extent) -> tuple[Affine, Affine]:
-    """The same where anything may be open; what only holds for some sizes is left as it is."""
+    """`_divide` where anything may be open; what only holds for some sizes is left as it is."""
     if not is_less(0, n):
         raise Undecided(f"division of an index by {n}, which may be 0 or less")
     whole: dict[Atom, Extent] = {}

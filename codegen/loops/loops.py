@@ -93,7 +93,7 @@ def _lowered(name: str, op: Op, module: Module) -> Handler:
     if not loops.streaming:
         _write(handler, outputs, most)
         return handler
-    # Which only whole vectors at multiples of their size can be; where results begin is the caller's choice.
+    # Only whole vectors at multiples of their size can be streamed, and where results begin is the caller's choice.
     aligned = _all_aligned(f, [buffer for buffer, _ in outputs])
     with f.if_(aligned):
         for buffer, _ in outputs:

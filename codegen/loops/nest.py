@@ -325,7 +325,7 @@ def plan_nest(body: Graph, variables: Sequence[Var], index: Index, traced: Trace
     terms = max((r.trips for r in traced.reductions), key=hint, default=1)
     kept = _worth_keeping(body, traced)
     filling = {loops[0] for v, _, loops in traced.visits if v in kept and len(loops) == 1}
-    # At a computed index, it is not known yet where.
+    # Of a reduction at a computed index, it is not known yet where in the rows it is.
     phases = [(r.value, r.index) for r in traced.reductions if r in filling and r.leaves <= set(order)]
     return NestPlan(index, order, inner_rows, choice, across, work, terms, kept, phases)
 

@@ -105,7 +105,7 @@ class Rows(Access):
         """Memory for a row of `v`: that of a row that is no longer needed, or new; None when there is no more."""
         self._rows_made += 1
         for row in self._rows.get(v, ()):
-            if self._behind(row.buffer.scope) and math.prod(row.buffer.shape) * v.dtype.itemsize == size:
+            if self._runs_before(row.buffer.scope) and math.prod(row.buffer.shape) * v.dtype.itemsize == size:
                 self._rows[v].remove(row)
                 return row.buffer.pointer
         if isinstance(size, Dim):
@@ -124,7 +124,7 @@ class Rows(Access):
         self.scratch_used = self.scratch_used + aligned(size, 64)
         return pointer
 
-    def _behind(self, scope: Scope) -> bool:
+    def _runs_before(self, scope: Scope) -> bool:
         """Whether all code of `scope` runs before what is written now."""
         inner: Scope | None = scope
         while inner is not None and inner.closed:

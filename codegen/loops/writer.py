@@ -67,7 +67,7 @@ class NestWriter:
         return found
 
     def write(self) -> None:
-        """Decides how many threads share the work."""
+        """Writes the nest, after deciding how many threads share the work."""
         f, plan = self.f, self.plan
         size = prod(map(extent, plan.order)) * plan.terms
         if isinstance(size, Dim):
@@ -82,7 +82,7 @@ class NestWriter:
             self._shared()
 
     def _shared(self) -> None:
-        """Decides which loops the threads share."""
+        """Writes the loops, after deciding which of them the threads share."""
         f, plan = self.f, self.plan
         order, vector = plan.order, plan.vector.var
         # Of rows, only whole ones: each is computed once. The loops of vectors and squares are divided by themselves.

@@ -32,9 +32,9 @@ _lock: Any = None
 _quiet = True
 """Whether nobody was in LLVM when the process forked."""
 _here = threading.local()
-"""`forks` is set in the thread that does."""
+"""Its `forks` is set in the thread that forks."""
 _lost = False
-"""This is a child of which that is not known."""
+"""Whether this process is a child of a fork during which a thread may have been in LLVM."""
 
 
 @contextmanager

@@ -26,7 +26,7 @@ def float_mode(f: Function) -> str:
 
 
 def set_float_mode(f: Function, mode: str) -> None:
-    """Writes it."""
+    """Writes this thread's register."""
     if f.target.arch == "x86":
         slot = f.alloca("i32")
         f.store("i32", f.op(f"trunc i64 {mode} to i32"), slot)

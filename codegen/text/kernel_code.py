@@ -51,7 +51,7 @@ def writes(*plans: type[Plan], same_sums: SameSums = never) -> Callable[[_L], _L
 
 
 def code_of(op: Op) -> KernelCode | None:
-    """That of the op's kernel, if there is one."""
+    """The code of the op's kernel, if there is one."""
     plan = KERNEL.of(op)
     if plan is None:
         return None
@@ -61,7 +61,7 @@ def code_of(op: Op) -> KernelCode | None:
 
 
 _PACKAGE = "gluonjit.codegen.kernels"
-"""Whose modules are searched."""
+"""The package whose modules are searched for the function that writes a kernel."""
 
 
 @functools.cache

@@ -71,7 +71,7 @@ class Watch:
         self.last = time_stamp(f)
 
     def begins(self) -> None:
-        """What follows begins now."""
+        """Marks the beginning of what follows."""
         self.last = time_stamp(self.f)
 
     def ended(self, site: int) -> None:
@@ -91,5 +91,5 @@ class Watch:
         self.f.store("i64", self.last, self.area, 8)
 
     def left(self) -> None:
-        """It has ended."""
+        """The thread's share has ended."""
         self.f.store("i64", time_stamp(self.f), self.f.gep("i64", self.area, 1), 8)

@@ -82,7 +82,8 @@ _WAIT, _WAKE = 128, 129  # FUTEX_WAIT_PRIVATE, FUTEX_WAKE_PRIVATE
 _ALL_THREADS = 2**31 - 1
 _MOST_SKIPPED_WAKES = 255
 _MOST_ALONE = 7
-"""Calls. Few, as calls of 20 ms would otherwise take long to notice that a core is free again."""
+"""The most calls in a row that run alone. Few, as calls of 20 ms would otherwise take long to notice that a core is
+free again."""
 _BRIEFLY = 32
 """The divisor of SPINS after which a waiting thread checks for others on its core: 1 or 2 µs."""
 
@@ -158,7 +159,7 @@ def _core(f: Function) -> str:
 
 def _crowded(module: Module, means: str | None) -> None:
     """`@here(line)` says on a thread's line that it is at work on this core, `@crowded(team, least) → i1` whether at
-    least so many threads are. Where cores have no numbers, no core is crowded."""
+    least `least` threads are. Where cores have no numbers, no core is crowded."""
     here = module.function("here", (("ptr", "line"),), linkage="internal")
     crowded = module.function("crowded", (("ptr", "team"), ("i32", "least")), "i1", linkage="internal")
     if means != FUTEX:
@@ -176,8 +177,8 @@ def _crowded(module: Module, means: str | None) -> None:
 
 
 def _wait(module: Module, means: str | None) -> None:
-    """`@wait(team, event, old, least)`: returns when the event's word is not `old` any more. So many threads at work on
-    this core, the waiting one among them or not, are too many to go on looking."""
+    """`@wait(team, event, old, least)`: returns when the event's word is not `old` any more. It looks at the word for a
+    while, if fewer than `least` threads are at work on this core (perhaps the waiting one among them), then sleeps."""
     params = (("ptr", "team"), ("ptr", "event"), ("i32", "old"), ("i32", "least"))
     f = module.function("wait", params, linkage="internal")
     spins, yields = (_field(f, "%team", field, "i64") for field in (Block.SPINS, Block.YIELDS))
