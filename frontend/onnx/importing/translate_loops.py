@@ -10,7 +10,7 @@ import numpy as np
 from gluonjit.ir.types import TensorType
 from gluonjit.onnx.importing.importer import Importer, Untranslated, Val, translation
 from gluonjit.onnx.importing.onnx_files import Call
-from gluonjit.onnx.importing.translate_shapes import _range
+from gluonjit.onnx.importing.translate_shapes import progression
 from gluonjit.symbol import Symbol, symbolic_loops
 
 _UNROLLED = 16
@@ -121,7 +121,7 @@ def _loop(g: Importer, call: Call, trip: Val | None, first: Val | None, *states:
             return found
 
         zero, one = (g.constant(np.array(k, np.int64)) for k in (0, 1))
-        numbers = _range(g, call, zero, trip, one)
+        numbers = progression(g, zero, trip, one)
         ends, made = _foreach(g, step, [numbers], states)
         if always[0].array is not None and always[0].array.all():
             return [*ends, *made]

@@ -106,6 +106,11 @@ def _eye_like(g: Importer, call: Call, x: Val) -> Val:
 
 @translation("Range")
 def _range(g: Importer, call: Call, start: Val, limit: Val, delta: Val) -> Val:
+    return progression(g, start, limit, delta)
+
+
+def progression(g: Importer, start: Val, limit: Val, delta: Val) -> Val:
+    """start, start + delta, … before limit: known numbers, or those from 0 below an open size in steps of 1."""
     if all(v.array is not None for v in (start, limit, delta)):
         first, last, step = (v.array.reshape(()) for v in (start, limit, delta))  # type: ignore[union-attr]
         if not step:
