@@ -19,7 +19,7 @@ from gluonjit.ir.types import DType, IRError, TensorType
 from gluonjit.ir.types import dtype as as_dtype
 
 if TYPE_CHECKING:
-    from gluonjit.ir.graph import Graph
+    from gluonjit.ir.graph import Emitter, Graph
 
 REQUIRED: Any = object()
 """Default of an attribute that must be given."""
@@ -77,7 +77,7 @@ class OpDef:
         gradient is that of its expansion."""
         return None
 
-    def expand_into(self, b: Any, operands: Sequence[Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
+    def expand_into(self, b: Emitter, operands: Sequence[Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
         """Computes the results over the emitter `b` by primitives; what level 'operator' has and others have not."""
         raise NotImplementedError
 
@@ -162,7 +162,7 @@ class Primitive(OpDef):
         return result if isinstance(result, tuple) else (result,)
 
 
-def NO_GRADIENT(b: Any, *_values: Any, **_attrs: Any) -> None:
+def NO_GRADIENT(b: Emitter, *_values: Any, **_attrs: Any) -> None:
     """The `vjp` of what is constant almost everywhere: no operand gets a cotangent."""
 
 

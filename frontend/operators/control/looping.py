@@ -12,12 +12,12 @@ from gluonjit.ir.primitives.control_flow import INDEX
 from gluonjit.ir.types import TensorType, type_of
 
 Values = Sequence[Any]
-Body = Callable[[Any, Any, Values, Values, Values], "tuple[Values, Values]"]
+Body = Callable[[Emitter, Any, Values, Values, Values], "tuple[Values, Values]"]
 """`body(b, index, state, items, captured)` returns the new state and this iteration's rows.
 
 It may use its arguments and constants made with `b`, but no other value from outside. `index` is an i64[].
 """
-Condition = Callable[[Any, Any, Values, Values], Any]
+Condition = Callable[[Emitter, Any, Values, Values], Any]
 """`condition(b, index, state, captured)` returns a bool[]: whether to run this iteration."""
 
 

@@ -126,7 +126,7 @@ def _scaled(b: Emitter, d: Any, factor: float, head: Any, dtype: Any, over: Exte
         "multi_output": boolean(False, doc="whether softmax runs over axis 1"),
         "use_ignore": boolean(False, doc="whether `ignore_label` has an effect"),
         "preserve_shape": boolean(False, doc="whether softmax runs over the last axis"),
-        "normalization": enum(("batch", "null", "valid"), "null", doc="by what the gradient is divided"),
+        "normalization": enum(("batch", "null", "valid"), "null", doc="what the gradient is divided by"),
         "out_grad": boolean(False, doc="whether the gradient is multiplied by that of the result"),
         "smooth_alpha": number(
             0.0, low=0, high=1, doc="the probability that label smoothing spreads over the other classes"
@@ -193,7 +193,7 @@ def _require_label_like(data: Any, label: Any) -> None:
         require_shape(label, data.shape, "label")
 
 
-def _regression(distance: Callable[[Any, Any, Any], Any]) -> Callable[..., Any]:
+def _regression(distance: Callable[[Emitter, Any, Any], Any]) -> Callable[..., Any]:
     """The gradient of a regression whose loss has the derivative `distance(b, y, label)`, summed over what a sample has
     and averaged over its elements."""
 
@@ -255,9 +255,9 @@ def _svm_gradient(
     gradient=_svm_gradient,
     inputs=("data", "label"),
     attrs={
-        "margin": number(1.0, doc="of the hinge"),
+        "margin": number(1.0, doc="the margin of the hinge"),
         "regularization_coefficient": number(1.0, doc="what the gradient is multiplied by"),
-        "use_linear": boolean(False, doc="the hinge itself, not its square"),
+        "use_linear": boolean(False, doc="whether the hinge itself is taken, not its square"),
     },
     complete=parameters(lambda attrs, data: [data[:-1]]),
     infer_inputs=first_from_output,

@@ -96,7 +96,7 @@ def squeeze(b: Emitter, a: Any, *, axis: Shape | None) -> Any:
     return b.reshape(a, shape=tuple(n for k, n in enumerate(old) if k not in gone))
 
 
-@operator("_npi_broadcast_to", inputs=("array",), attrs={"shape": shape((), doc="of the result")})
+@operator("_npi_broadcast_to", inputs=("array",), attrs={"shape": shape((), doc="the shape of the result")})
 def broadcast_to(b: Emitter, array: Any, *, shape: Shape) -> Any:
     """Broadcasts the tensor along axes of length 1 and along new leading axes
 
@@ -168,7 +168,7 @@ def filled_in(size: int, codes: Shape) -> Shape:
     aliases=("_npi_reshape",),
     inputs=("a",),
     attrs={
-        "newshape": shape(doc="of the result"),
+        "newshape": shape(doc="the shape of the result"),
         "reverse": boolean(False, doc="whether to read both shapes from the right"),
         "order": string("C", doc="has no effect: always C"),
     },
@@ -198,9 +198,9 @@ def npx_reshape(b: Emitter, a: Any, *, newshape: Shape, reverse: bool, order: st
 def _at_least(b: Emitter, x: Any, rank: int) -> Any:
     """Adds axes of length 1 up to the given rank: leading ones, but for rank 3 the last one is trailing."""
     old = tuple(x.shape)
-    behind = 1 if rank == 3 and len(old) in (1, 2) else 0
-    lead = max(rank - len(old) - behind, 0)
-    new = (*(1,) * lead, *old, *(1,) * behind) if len(old) < rank else old
+    after = 1 if rank == 3 and len(old) in (1, 2) else 0
+    lead = max(rank - len(old) - after, 0)
+    new = (*(1,) * lead, *old, *(1,) * after) if len(old) < rank else old
     return b.reshape(x, shape=new)
 
 
@@ -219,7 +219,7 @@ def _declare_join(
     name: str,
     doc: str,
     y: str,
-    shaped: Callable[[Any, Any], Any],
+    shaped: Callable[[Emitter, Any], Any],
     axis: Callable[[int], int],
     dim: Attr | None = None,
 ) -> None:
@@ -366,8 +366,8 @@ def flip(b: Emitter, data: Any, *, axis: Shape | None) -> Any:
 @operator(
     "_np_roll",
     attrs={
-        "shift": optional(shape(doc="by how many places"), None),
-        "axis": optional(shape(doc="along which to shift; None: in the flattened data"), None),
+        "shift": optional(shape(doc="how many places to shift by"), None),
+        "axis": optional(shape(doc="the axes along which to shift; None: in the flattened data"), None),
     },
 )
 def roll(b: Emitter, data: Any, *, shift: Shape | None, axis: Shape | None) -> Any:
@@ -495,7 +495,7 @@ _PAIR = shape()
     attrs={
         "pad_width": Attr("tuple of <Shape(tuple)>", _pairs, doc="per axis: elements to add before and after"),
         "mode": enum(("constant", "edge", "reflect", "symmetric"), "constant", doc="what is added"),
-        "constant_value": number(0.0, doc="of the added elements, for `constant`"),
+        "constant_value": number(0.0, doc="the value of the added elements, for `constant`"),
         "reflect_type": string("even", doc="has no effect: always even"),
     },
 )

@@ -18,7 +18,7 @@ from gluonjit.operators.support import convert, fractional, narrowed, require_nu
 from gluonjit.operators.support import mean as mean_over
 from gluonjit.operators.support import scalar as constant_scalar
 
-Function = Callable[[Any, Any, Any], Any]
+Function = Callable[[Emitter, Any, Any], Any]
 
 
 # Two tensors
@@ -145,7 +145,10 @@ def copy(b: Emitter, a: Any) -> Any:
 @operator(
     "_np_reshape",
     inputs=("a",),
-    attrs={"newshape": shape(doc="of the result; -1 is inferred"), "order": string("C", doc="has no effect: always C")},
+    attrs={
+        "newshape": shape(doc="the shape of the result; -1 is inferred"),
+        "order": string("C", doc="has no effect: always C"),
+    },
 )
 def reshape(b: Emitter, a: Any, *, newshape: Shape, order: str) -> Any:
     """Changes the shape; a dimension of -1 is inferred from the number of elements
@@ -173,7 +176,7 @@ _REDUCTION = {
     "dtype": optional(
         dtype(
             among=("bool", "float16", "float32", "float64", "int32", "int64", "int8"),
-            doc="of the result; None: the data's",
+            doc="the element type of the result; None: the data's",
         )
     ),
     "keepdims": boolean(False, doc="whether reduced axes stay, with length 1"),

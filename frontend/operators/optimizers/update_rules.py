@@ -74,7 +74,7 @@ def scalars(b: Emitter, values: Mapping[str, Any], dtype: DType) -> Scalars:
     )
 
 
-Rule = Callable[[Any, Any, Any, Sequence[Any], Any], "tuple[Any, ...]"]
+Rule = Callable[[Emitter, Any, Any, Sequence[Any], Any], "tuple[Any, ...]"]
 """`rule(b, w, g, state, s)`"""
 
 

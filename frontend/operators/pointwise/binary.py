@@ -19,7 +19,7 @@ from gluonjit.operators.registry import operator
 from gluonjit.operators.support import require_numeric, require_same_dtype, require_same_shape
 from gluonjit.operators.support import scalar as constant_scalar
 
-Function = Callable[[Any, Any, Any], Any]
+Function = Callable[[Emitter, Any, Any], Any]
 
 
 def _primitive(name: str) -> Function:

@@ -19,7 +19,7 @@ from gluonjit.operators.registry import operator
 from gluonjit.operators.support import convert, fractional, require_float, require_numeric
 from gluonjit.operators.vision.boxes import both
 
-Function = Callable[[Any, Any], Any]
+Function = Callable[[Emitter, Any], Any]
 
 
 def _declare(
@@ -208,7 +208,7 @@ def hard_sigmoid(b: Emitter, data: Any, *, alpha: float, beta: float) -> Any:
 
 
 @operator("_contrib_quadratic", attrs=dict.fromkeys("abc", number(0.0, doc="a factor")), same_shape=True)
-def quadratic(builder: Any, data: Any, *, a: float, b: float, c: float) -> Any:
+def quadratic(builder: Emitter, data: Any, *, a: float, b: float, c: float) -> Any:
     """a * x**2 + b * x + c
 
     Shapes: data (any) -> the same

@@ -43,7 +43,7 @@ def _refuse(initial: float | None) -> None:
     inputs=("a",),
     attrs={
         **_AXES,
-        "dtype": optional(dtype(among=("bool", *_TYPES), doc="of the result; None: the data's")),
+        "dtype": optional(dtype(among=("bool", *_TYPES), doc="the element type of the result; None: the data's")),
         **_INITIAL,
     },
 )
@@ -115,7 +115,7 @@ def _distances(b: Emitter, x: Any, gone: tuple[int, ...]) -> tuple[Any, int]:
     return x - b.reshape(mean(b, x, gone), shape=kept), count
 
 
-def _declare_spread(name: str, doc: str, y: str, finish: Callable[[Any, Any], Any], gradient: Any = None) -> None:
+def _declare_spread(name: str, doc: str, y: str, finish: Callable[[Emitter, Any], Any], gradient: Any = None) -> None:
     def expand(b: Emitter, a: Any, *, axis: Shape | None, keepdims: bool, dtype: DType | None, ddof: int) -> Any:
         own = dtype or dtype_of(a)
         x = widened(b, a) if dtype_of(a).is_float else b.cast(a, dtype=F64 if dtype_of(a) is I64 else F32)
@@ -136,7 +136,7 @@ def _declare_spread(name: str, doc: str, y: str, finish: Callable[[Any, Any], An
 
     attrs = {
         **_AXES,
-        "dtype": optional(dtype(among=_TYPES, doc="of the result; None: the data's")),
+        "dtype": optional(dtype(among=_TYPES, doc="the element type of the result; None: the data's")),
         "ddof": integer(0, doc="what is subtracted from n in the divisor"),
     }
     outputs: Any = {"outputs": lambda a: (name, "mean"), "visible": lambda a: 1}
@@ -192,7 +192,7 @@ def _declare_position(name: str, doc: str, answers: str) -> None:
     refused = "MXNetError for an axis of length 0."
     expand.__doc__ = documented(doc, "data (any) -> data's without `axis`; () if `axis` is None", refused, call)
     attrs = {
-        "axis": optional(integer(doc="along which to search; None: in the flattened data"), None),
+        "axis": optional(integer(doc="the axis along which to search; None: in the flattened data"), None),
         "keepdims": boolean(False, doc="whether reduced axes stay, with length 1"),
     }
     operator(f"_npi_{name}", attrs=attrs)(expand)

@@ -116,7 +116,7 @@ def suppressed(
     areas: Any,
     kinds: Any,
     candidates: Any,
-    overlaps: Callable[[Any, Any, Any], Any],
+    overlaps: Callable[[Emitter, Any, Any], Any],
 ) -> Any:
     """Greedy non-maximum suppression: a bool for each candidate, whether it is kept.
 
@@ -168,7 +168,7 @@ def rows(b: Emitter, x: Any, order: Any) -> Any:
     return b.gather_nd(x, index)
 
 
-def greedy_match(b: Emitter, scores: Any, fits: Callable[[Any, Any], Any], most: int) -> tuple[Any, Any]:
+def greedy_match(b: Emitter, scores: Any, fits: Callable[[Emitter, Any], Any], most: int) -> tuple[Any, Any]:
     """Pairs rows with columns greedily by descending score, while `fits(b, score)` holds; at most `most` pairs.
 
     `scores` (batch, rows, columns) must not contain NaN; ties are resolved in row-major order. Returns the column of
