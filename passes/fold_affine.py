@@ -114,7 +114,7 @@ class _Folder(Rewriter):
             for k in (0, 1) if op.name in ("mul", "add") else (0,):
                 x, other = op.operands[k], op.operands[1 - k]
                 if x in self.linear and other in self.fixed and self._is_read_once(x):
-                    return self._behind(op, self.linear[x], other)
+                    return self._moved_through(op, self.linear[x], other)
         return False
 
     def _is_read_once(self, v: Value) -> bool:
@@ -132,7 +132,7 @@ class _Folder(Rewriter):
         if all((a["window"][k], a["stride"][k], a["low"][k], a["high"][k]) == (1, 1, 0, 0) for k in linear.outputs):
             self.linear[op.result] = replace(linear, pool=op)
 
-    def _behind(self, op: Op, linear: _Linear, other: Value) -> bool:
+    def _moved_through(self, op: Op, linear: _Linear, other: Value) -> bool:
         b, axes = self.b, linear.outputs
         vector = _along(b, self.env[other], axes, linear.weights.shape)
         if vector is None:

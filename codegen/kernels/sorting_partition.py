@@ -251,13 +251,13 @@ class Quicksort:
         f, lanes, network = self.f, self.lanes, self.network
         vectors = f.div(f.add(f.sub(end, begin), lanes - 1), lanes)
         whole = f.add(begin, f.mul(vectors, lanes))
-        behind = network.load("%items", whole)
+        after = network.load("%items", whole)
         limit = network.splat(bound if self.bits == 64 else f.op(f"trunc i64 {bound} to {self.item}"))
         divide = self._divide_in_order if self.keeps_order or network.compresses else self._divide_by_permuting
         middle, others = divide(begin, whole, limit)
         with f.for_(0, f.sub(whole, middle), lanes) as copy:
             network.store(network.load(others, copy.index), "%items", f.add(middle, copy.index))
-        network.store(behind, "%items", whole)
+        network.store(after, "%items", whole)
         return middle
 
     def _divide_in_order(self, begin: str, whole: str, limit: str) -> tuple[str, str]:

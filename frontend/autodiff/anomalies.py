@@ -61,7 +61,7 @@ def check_operator(name: str, loc: Loc | None, inputs: Sequence[np.ndarray], res
 def check_block(
     name: str, loc: Loc | None, graph: Graph, inputs: Sequence[np.ndarray], results: Sequence[np.ndarray]
 ) -> None:
-    """An error if the results of a compiled block have a nan or infinity, which names the operator in it."""
+    """An error, which names the operator, if the results of a compiled block have a nan or infinity."""
     found = fault(results)
     if found is None:
         return
@@ -93,7 +93,7 @@ def check_gradient(
     graph: Graph | None = None,
     inputs: Sequence[np.ndarray] = (),
 ) -> None:
-    """An error if gradients have a nan or infinity. `graph` computes those of a block from `inputs`."""
+    """An error if gradients have a nan or infinity. `graph` computes the gradients of a block from `inputs`."""
     found = fault(gradients)
     if found is None:
         return

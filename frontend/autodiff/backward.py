@@ -22,7 +22,7 @@ class Value(NamedTuple):
     """An argument that is a value of the forward computation."""
 
     place: int
-    """Input k is k, output k is -1 - k."""
+    """k for input k, -1 - k for output k."""
     changes: bool
     """Whether it is a state that gets a new value: it is read as it is when the gradient is computed."""
 
@@ -52,7 +52,7 @@ class Result(NamedTuple):
     """The number of pairs (indices, rows) whose sum it is, each of which is two results of the graph
     (`passes/row_gradients.py`); 0: it is one array."""
     tells: bool
-    """Whether a number after all gradients is 0 if the heads turn out not to depend on the input."""
+    """Whether there is, after all gradients, a number that is 0 if the heads turn out not to depend on the input."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +89,7 @@ class Backward:
         cotangent: Callable[[Cotangent], Argument],
         presence: Callable[[int], Argument],
     ) -> list[Argument]:
-        """The arguments, given what makes a value of its place, and a presence of its head."""
+        """The arguments, given the function that makes a value from its place, and a presence from its head."""
         values = [value(v.place) for v in self.values]
         return [*values, *map(cotangent, self.cotangents), *(presence(p.head) for p in self.presences)]
 

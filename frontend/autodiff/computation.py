@@ -39,7 +39,7 @@ from gluonjit.runtime.executable import Executable
 from gluonjit.runtime.watching import Watch
 
 Run = Callable[..., "tuple[list[np.ndarray], list[np.ndarray]]"]
-"""Inputs of a graph to its outputs and updates. What `compiled` makes also takes a `Watch`."""
+"""From the inputs of a graph to its outputs and updates. What `compiled` makes also takes a `Watch`."""
 Compile = Callable[[Graph], Run]
 
 
@@ -60,7 +60,8 @@ def compiled(
     options: dict[str, Any],
     noted: Callable[[Graph, backends.Callee, float], object] = lambda graph, callee, seconds: None,
 ) -> Compile:
-    """What compiles the graphs of a recorded call. No value is prepared in advance: parameters change at every step.
+    """The function that compiles the graphs of a recorded call. No value is prepared in advance: parameters change at
+    every step.
 
     `noted(graph, code, seconds)` is called when code has been made."""
 
@@ -91,7 +92,7 @@ def _innermost(error: BaseException) -> BaseException:
 class Forward:
     """A forward computation that also gives what its gradient needs: outputs after the first `count`.
 
-    `saved_bytes` is the size of those.
+    `saved_bytes` is the size of these.
     """
 
     run: Run
@@ -127,7 +128,7 @@ class Computation:
     def run(
         self, inputs: Sequence[np.ndarray], watch: Watch | None = None
     ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """`watch`, if the graph is a gradient, and compiled, learns of the results while they are computed."""
+        """Runs the graph. `watch`, if the graph is a compiled gradient, learns of results while they are computed."""
         if self._run is None:
             self.compile()
             assert self._run is not None
@@ -144,8 +145,8 @@ class Computation:
         return self if graph is self.graph else Computation(graph, self._compile, self._remat)
 
     def differentiable(self, wrt: tuple[int, ...]) -> tuple[int, ...]:
-        """The numbers of the outputs that depend on the inputs `wrt` through ops that have a gradient, or of which only
-        a run tells on which of these they depend."""
+        """The numbers of the outputs that depend on the inputs `wrt` through ops that have a gradient, or that may: on
+        which inputs they depend, only a run tells."""
         found = self._heads.get(wrt)
         if found is None:
             found = self._heads[wrt] = self._reached(wrt)
@@ -182,13 +183,14 @@ class Computation:
         return self._reached_inputs[k]
 
     def late_ops(self, heads: Iterable[int]) -> int:
-        """The ops whose states change when their gradient is computed, on the way of some outputs, as a mask."""
+        """The ops that some outputs depend on and whose states change when their gradient is computed, as a mask."""
         if self._late_ops is None:
             self._late_ops = late_ops(self.graph)
         return reduce(or_, [self._late_ops[k] for k in heads], 0)
 
     def reached_from(self, wrt: tuple[int, ...], heads: tuple[int, ...]) -> Mapping[int, frozenset[int]] | None:
-        """For each head, the positions in `wrt` of the inputs that it depends on; None: all do on all."""
+        """For each head, the positions in `wrt` of the inputs that it depends on; None: every head depends on every
+        input."""
         key = wrt, heads
         if key not in self._reached_from:
             found = {k: frozenset(n for n, place in enumerate(wrt) if place in self.reached(k)) for k in heads}
@@ -204,7 +206,8 @@ class Computation:
         return self._legal
 
     def backward(self, wrt: tuple[int, ...], heads: tuple[int, ...], rows: tuple[int, ...] = ()) -> Backward:
-        """The gradient from inputs and outputs alone; what else it needs it computes again. It can be differentiated.
+        """The gradient from inputs and outputs alone; it computes again whatever else it needs. It can be
+        differentiated.
 
         `rows`: the numbers, in `wrt`, of the inputs whose gradient is wanted as rows, where that is possible."""
         found = self._backwards.get((wrt, heads, rows))

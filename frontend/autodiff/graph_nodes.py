@@ -36,7 +36,7 @@ from gluonjit.runtime.storage import Storage
 from gluonjit.runtime.watching import Progress
 
 MAX_TYPES = 64
-"""For how many types of operands the computations of an operator with certain attributes are found at once."""
+"""The types of operands for which the computations of an operator with certain attributes are found at once."""
 
 
 class Gradient(NamedTuple):
@@ -125,7 +125,7 @@ class GraphNode(Node):
         create_graph: bool,
         updates_states: bool,
     ) -> Sequence[NDArray | None]:
-        """`exist`: which of the cotangents are not zeros for lack of one."""
+        """`exist`: which of the cotangents there are; the others are zeros in their place."""
         backward, saved, written = gradient
         for what, value in zip(backward.values, saved):
             storage = value.storage
@@ -256,13 +256,13 @@ def record(
 
 
 class _Recording(NamedTuple):
-    """How the calls of a computation are recorded of which gradients flow to the same inputs."""
+    """How calls of a computation are recorded whose gradients flow to the same inputs."""
 
     wrt: tuple[int, ...]
     """The numbers of these inputs, those of flags left out, and of the results that depend on them."""
     heads: tuple[int, ...]
     backward: Backward | None
-    """None: no result does."""
+    """None: no result depends on them."""
     refusal: str | None
     """Why there is no gradient, if there is none."""
     places: tuple[tuple[int, Any], ...]
@@ -290,8 +290,8 @@ class _Recording(NamedTuple):
             sources = computation.reached_from(wrt, heads)
         masks = {h: sorted(flags & computation.reached(h)) for h in heads} if flags else {}
         places = [v.place for v in backward.values] if backward is not None else []
-        behind = wrt if heads else reached
-        others = [(k, tuple([n for n in behind if n in computation.reached(k)])) for k in range(count)]
+        inputs = wrt if heads else reached
+        others = [(k, tuple([n for n in inputs if n in computation.reached(k)])) for k in range(count)]
         return _Recording(
             wrt,
             heads,

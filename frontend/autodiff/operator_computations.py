@@ -65,7 +65,7 @@ def of_number(
 
 
 def differentiated(op: Operator, operands: Sequence[Any]) -> Sequence[Any]:
-    """The computations of an operator that needs values which `of_values` is about: all, if none gets a gradient."""
+    """The operands by which an operator of `of_values` is differentiated: all, if none gets a gradient."""
     return operands if op.gradient is zero else operands[:1]
 
 

@@ -33,8 +33,8 @@ _TOKEN = TensorType(F32)
 def sources(
     graph: Graph, given: Sequence[int], certain: bool = False, own: Mapping[Op, int] = MappingProxyType({})
 ) -> list[int]:
-    """What each output depends on, as the union of the bit masks `given` for the inputs: whatever branches are taken,
-    and however often loops with a condition run (`certain`), or for some of these. `own`: masks of ops."""
+    """What each output depends on, as the union of the bit masks `given` for the inputs. `certain`: whatever branches
+    are taken, and however often loops with a condition run; else in some of these cases. `own`: masks of ops."""
     masks = dict(zip(graph.inputs, given, strict=True))
     for op in graph.ops:
         operands = [masks[v] for v in op.operands]
@@ -61,7 +61,7 @@ def _sources_of_loop(op: Op, operands: Sequence[int], certain: bool, own: Mappin
     known: dict[tuple[int, ...], int] = {}
     n = 0
     while not runs_always or n < trip:
-        if (before := known.get(tuple(state))) is not None:  # from here on, all comes again
+        if (before := known.get(tuple(state))) is not None:  # from here on, everything repeats
             if not runs_always or n - before == 1:
                 break
             n, known = trip - (trip - n) % (n - before), {}
@@ -78,7 +78,7 @@ def _sources_of_loop(op: Op, operands: Sequence[int], certain: bool, own: Mappin
 
 
 def _uncertain(graph: Graph) -> list[int]:
-    """The numbers of the inputs that an output depends on or not, as branches and loops go."""
+    """The numbers of the inputs on which an output may depend or not, as branches and loops go."""
     if not any(op.regions for op in graph.ops):
         return []
     bits = [1 << n for n in range(len(graph.inputs))]
@@ -143,7 +143,7 @@ def late_ops(graph: Graph) -> list[int]:
     return sources(graph, [0] * len(graph.inputs), own=own)
 
 
-def _states_behind_constants(graph: Graph) -> list[Op]:
+def _states_after_constants(graph: Graph) -> list[Op]:
     """The ops whose states change when their gradient is computed, if there are others that stop gradients."""
     found = set(_late(graph))
     late = [op for op in graph.ops if op in found]
@@ -205,7 +205,7 @@ def with_tokens(graph: Graph) -> Tokens:
     layers = _layers(graph)
     if len(graph.outputs) == 1 and [op.results[0] for op in layers] == [*graph.outputs]:
         layers = []
-    layers += [op for op in _states_behind_constants(graph) if op not in layers]
+    layers += [op for op in _states_after_constants(graph) if op not in layers]
     uncertain = _uncertain(graph)
     if not layers and not uncertain:
         return Tokens(graph, {}, {})
@@ -224,7 +224,7 @@ def with_tokens(graph: Graph) -> Tokens:
 
 
 class _Writer:
-    """`layers` are numbered."""
+    """Writes the copy of a graph with tokens. `layers` are numbered."""
 
     def __init__(self, b: Builder, layers: Mapping[Op, int]) -> None:
         self.b, self.layers = b, layers
@@ -263,7 +263,7 @@ class _Writer:
         if op.name == "branch":
             return self._branch(op, operands, given)
         if GATE.is_on(op) and op.name == "select" and token is not None:
-            # What a gate lets through in a gradient, which is differentiated again, is visited where it does.
+            # In a gradient that is differentiated again, what a gate lets through is visited where it lets it through.
             open = self.b.cast(operands[0], dtype=F32)
             open = self.b.reduce(open, op="sum", axes=tuple(range(open.ndim))) if open.ndim else open
             token = self.b.select(self.b.ne(open, self._none()), token, self._none())
@@ -342,14 +342,14 @@ class _Writer:
         return [*every[:carried], *every[2 * carried : len(names)]], [*after, *rows]
 
 
-def _with_inputs(graph: Graph, split: int, before: int, behind: int) -> Graph:
+def _with_inputs(graph: Graph, split: int, before: int, after: int) -> Graph:
     """The graph with tokens that it does not read, as inputs before input `split`, and after the others."""
     b = Builder(graph.name, graph.level)
     env = {v: b.input(v.name, v.type) for v in graph.inputs[:split]}
     for _ in range(before):
         b.input("", _TOKEN)
     env.update((v, b.input(v.name, v.type)) for v in graph.inputs[split:])
-    for _ in range(behind):
+    for _ in range(after):
         b.input("", _TOKEN)
     copy_ops(b, graph.ops, env)
     return b.build([env[v] for v in graph.outputs], graph.attrs)

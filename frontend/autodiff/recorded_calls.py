@@ -27,7 +27,7 @@ class Inputs(Protocol):
 
     @property
     def arrays(self) -> list[Any]:
-        """The caller's."""
+        """The caller's arrays."""
 
     @property
     def elements(self) -> list[Any]:

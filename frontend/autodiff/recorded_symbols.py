@@ -22,7 +22,8 @@ from gluonjit.symbol.graph import Entry, Node
 
 
 def recorded_symbol(x: NDArray) -> Symbol:
-    """The graph that made `x`. Arrays that gradients are asked for are variables, each once; other arrays are, too.
+    """The graph that made `x`. Arrays with `attach_grad`, and others that were not recorded, are its variables, each
+    once.
 
     MXNetError for an array that was not recorded, whose graph was freed by `backward`, or that was made by what is no
     graph of operators, such as `autograd.Function`.
@@ -63,7 +64,7 @@ class _Symbols:
         return Node(None, self._name("var"), {}), 0
 
     def entry(self, state: Any) -> Entry:
-        """Where an array comes from, in the symbol; a new variable for one from nowhere."""
+        """Where an array comes from, in the symbol; a new variable for an array that nothing has made."""
         if state.__class__ is tape.Edge:
             return self._results[id(state.node.program)][state.number + state.node.first]
         if state is None:

@@ -52,11 +52,11 @@ _STEADY = 4
 _DIRECT = 8
 """So many calls with operands of the same types come before direct ones, for which memory is set aside."""
 _WORKING_MEMORY = 1 << 20
-"""The most bytes that are."""
+"""The most bytes that are set aside."""
 _PASS = 1e3
 """Nanoseconds of a call of NumPy, without what it computes."""
 MAX_TYPES = 64
-"""For how many types of operands an operator with certain attributes is judged at once."""
+"""The types of operands for which it is known at once whether native code of an operator pays."""
 
 WEIGHTS = ("weight", "bias", "gamma", "beta", "parameters", "moving_mean", "moving_var")
 """The inputs of operators that are a layer's parameters."""
@@ -79,7 +79,7 @@ than `np.sort`: NumPy's way here adds a scan for NaNs and -0, or keys, to it."""
 _PACK = 0.5
 """For an element of a matrix that native code packs before it is multiplied."""
 _ROWS = 32
-"""For how many rows at least a matrix is worth packing; NumPy packs it then, too."""
+"""The least number of rows for which a matrix is worth packing; NumPy packs it then, too."""
 _BLAS_WAKES, _WAKING, _SHARED = 1 << 18, 1e6, 0.0125
 """From so many multiply-adds on, NumPy's products wake threads of its own, which go on spinning for a while and take
 the cores from ours: milliseconds on two cores, nothing on one, where native products take as long as NumPy's. So what
@@ -87,7 +87,7 @@ is saved by a product, and for each multiply-add."""
 
 
 def saving(graph: Graph, packs: bool) -> float:
-    """About how many nanoseconds of a call native code saves over NumPy; negative if it takes longer. `graph` is of
+    """About how many nanoseconds native code saves in a call; negative if it takes longer than NumPy. `graph` is of
     level `expanded` or `legal`; `packs`: whether weights are packed in each call."""
     return _saved(graph, packs) - (_CALL if packs else _PREPARED_CALL)
 
@@ -156,7 +156,7 @@ class Code:
         self.callee = callee
         """See `runtime.backend.Callee`."""
         self.mark = mark
-        """What stands for it in its `Account` until it has proved useful."""
+        """What stands for this code in its `Account` until the code has proved useful."""
         self.owes = BUDGET
         """What its calls have yet to gain, in nanoseconds, until it has proved useful."""
         self.copies: WeakKeyDictionary[Storage, tuple[Hashable, Any]] = WeakKeyDictionary()
@@ -209,7 +209,8 @@ class Codes:
         number: judging takes as long as a small call."""
 
     def gain(self, types: tuple[TensorType, ...], judged: Callable[[], float]) -> float:
-        """What a call gains; `judged()` computes it. Nothing, or infinitely much, is about these operands alone."""
+        """What a call gains; `judged()` computes it. A gain of 0 or infinity is not kept for operands of other
+        sizes."""
         call = _CALL if self.packs else _PREPARED_CALL
         count = sum(t.size for t in types)
         key = tuple([(t.dtype, t.rank) for t in types]), count.bit_length()

@@ -71,7 +71,7 @@ class _Walk:
         self._received: dict[Node, dict[int, NDArray | None]] = {}
         """The gradients that were sent to the results of the pending nodes."""
         self._sums: set[int] = set()
-        """Those of them, by `id`, that are sums, so that nothing else refers to their elements."""
+        """Those of the gradients, by `id`, that are sums, so that nothing else refers to their elements."""
 
     def send(self, source: Any, g: NDArray | None) -> None:
         """Adds a gradient to what a source has received. None: a gradient of 0 that nothing is computed from: zeros
@@ -218,7 +218,7 @@ def _check_variables(variables: Sequence[NDArray]) -> None:
 
 
 def _numbers_of(variables: Sequence[NDArray]) -> frozenset[tuple[int, int]]:
-    """Which results the arrays among the variables are that nodes have made."""
+    """The results of nodes that are among the variables, as (number of the node, number of the result)."""
     states = [x._grad_state for x in variables]
     return frozenset((state.node.number, state.number) for state in states if state.__class__ is Edge)
 

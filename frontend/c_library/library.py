@@ -139,7 +139,7 @@ def compile_library(
 
 
 def _needed(source: LibrarySource, machines: Sequence[Machine], pipeline: str) -> list[tuple[Graph, Mapping[str, int]]]:
-    """The programs without those for single sizes that the first one is right for, on every machine."""
+    """The programs, but for those of single sizes for which the first program is right on every machine."""
     (whole, _), *others = source.programs
     _check(whole)
     interfaces = [artifact_of(whole, machine, pipeline=pipeline).artifact.interface for machine in machines]
@@ -164,7 +164,7 @@ def _check(graph: Graph) -> None:
 
 
 def _draws(op: Op, training: bool) -> bool:
-    """Whether it draws random numbers: an operator may with other attributes, or while training."""
+    """Whether the op draws random numbers; some operators do so with other attributes, or while training."""
     if op.definition.pure or op.definition.level != "operator":
         return not op.definition.pure
     mode = bool(op.attrs.get(TRAINING.name, training))
@@ -188,7 +188,8 @@ def _code(
     weights: Weights,
     pack: bool,
 ) -> tuple[TargetCode, list[tuple[str, bytes]]]:
-    """A program, and its objects by name. `pack`: weights are packed now if this machine can run the code for that."""
+    """A program, and its objects by name. `pack`: weights are packed now, if this machine can run the code that
+    packs."""
     artifact = artifact_of(graph, machine, pipeline=pipeline).artifact
     interface = artifact.interface
     assert interface is not None
@@ -206,7 +207,7 @@ def _code(
     inside = {name for data in artifact.objects for name in elf.defined(data)}
 
     def own(symbol: str) -> str:
-        if symbol == CALLBACK:  # the driver's
+        if symbol == CALLBACK:  # the driver defines it
             return _inside(name, symbol)
         return prefix + symbol if symbol in inside else symbol
 
@@ -247,12 +248,13 @@ def _model(source: LibrarySource, targets: Sequence[str], weights: Weights, in_f
 
 
 def _described(name: str, t: TensorType) -> dict[str, Any]:
-    """Open extents as texts."""
+    """An argument or result as JSON has it; open extents are texts."""
     return {"name": name, "dtype": t.dtype.numpy.name, "shape": [n if isinstance(n, int) else str(n) for n in t.shape]}
 
 
 def check_folder(folder: Path, name: str) -> None:
-    """IRError if a file there that a library of this name may have is of another one, or not of this command."""
+    """IRError if a file that a library of this name may have is there already, of another library or not of this
+    command."""
     main = folder / "main.c"
     if main.is_file() and f'"{name}.h"' not in main.read_text(encoding="utf-8", errors="replace"):
         raise IRError(f"{folder} has the main.c of another library, which would be replaced: -o names another folder")

@@ -13,7 +13,7 @@ _C_TYPES = {"f32": "float", "f64": "double", "i8": "int8_t", "u8": "uint8_t", "i
 
 
 def c_type(t: TensorType) -> str:
-    """IRError for what C has no type of."""
+    """The C type of an element; IRError if C has none."""
     if t.dtype.name not in _C_TYPES:
         raise IRError(f"C has no type for {t.dtype.name}: cast the model's inputs and outputs to float32")
     return _C_TYPES[t.dtype.name]

@@ -21,7 +21,7 @@ _MOST_DIMS = 3
 def source_of(block: Any, args: Sequence[Any], name: str, dynamic: Declared | None = None) -> LibrarySource:
     """The block, called with arguments like `args`, in which the dimensions of `dynamic` are open.
 
-    Raises MXNetError for what has no library, Undecided for dimensions that cannot be open.
+    Raises MXNetError for what a library cannot do, Undecided for dimensions that cannot be open.
     """
     leaves, _ = flatten(tuple(args))
     with predict_mode():

@@ -28,7 +28,7 @@ KEPT = 1024
 _PRINTED = 40
 """Events, the latest ones, that are in the text of an explanation."""
 _SHOWN = 3
-"""Arguments that differ and are named in a reason."""
+"""The most arguments that a reason names, of those that differ."""
 
 FIRST = "first call"
 
@@ -76,7 +76,7 @@ class Signature(NamedTuple):
 
 
 def nearest_difference(now: Signature, before: Iterable[Signature]) -> str:
-    """How a call differs from the one, of those `before`, that it differs least from; '' if from none."""
+    """How a call differs from the most similar one of those `before`; '' if there are none."""
     different = [found for then in before if (found := now.differences(then))]
     if not different:
         return ""
@@ -169,7 +169,7 @@ class CompileLog:
             self.add(DROPPED, why)
 
     def taken_reason(self) -> str:
-        """Why the block has no code, once."""
+        """Why the block has no code; '' when it is asked again."""
         why, self.dropped_because = self.dropped_because, ""
         return why
 

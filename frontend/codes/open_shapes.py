@@ -42,9 +42,9 @@ Step = tuple[int, int]
 """(s, extra): sizes are known as s*h + r + extra, with r < s. Convolutions without padding ask for some pixels, so that
 s*h alone may be too small for the least h."""
 _STEPS: tuple[Step, ...] = ((32, 0), (16, 0), (8, 0), (4, 0), (2, 0))
-"""What is tried for the first rest. The product of a net's strides is 32, usually."""
+"""The steps that are tried for the first rest r. The product of a net's strides is usually 32."""
 _SMALL_STEPS: tuple[Step, ...] = ((2, 8), (4, 8), (8, 16), (16, 0), (32, 0))
-"""What is tried for others: the smaller the step, the fewer rests there are."""
+"""The steps that are tried for other rests: the smaller the step, the fewer rests there are."""
 
 
 def opened(
@@ -145,12 +145,12 @@ class Openings:
         return None
 
     def succeeded(self) -> None:
-        """There is code for the latest candidate."""
+        """Notes that there is code for the latest candidate."""
         if self._step is not None:
             self._steps.add(self._step)
 
     def failed(self, candidate: tuple[TensorType, ...], why: str) -> None:
-        """There can be none for the latest candidate."""
+        """Notes that there can be no code for the latest candidate."""
         if self._steps and self._step is not None and self._step not in self._steps:
             self._failed_steps.add(self._step)
             return
@@ -239,6 +239,9 @@ def checked(dynamic: Any) -> dict[str, dict[int, str]] | bool | None:
             if not isinstance(axis, int) or isinstance(axis, bool) or not isinstance(name, str):
                 raise ValueError(problem)
             if not _is_one_size(parse(name)):
-                raise ValueError(f"{name!r} is no dimension: a name, or a multiple of one and a rest, as '32*h+11'")
+                raise ValueError(
+                    f"{name!r} is no dimension: give a name, such as 'h', or a multiple of one and a rest, such as "
+                    "'32*h+11'"
+                )
         found[argument] = dict(axes)
     return found

@@ -42,7 +42,7 @@ class Store(Generic[Entry]):
 
     * `code_of`: the code of an entry. At most `limit` codes are kept, which any number of entries may share. Without
       it, at most `limit` entries are kept.
-    * `log`: where it is told what has gone, if anybody wants to know.
+    * `log`: learns of code that has gone, if it is given.
     * `forget(code)` is called when code has gone.
     """
 
@@ -161,7 +161,7 @@ class Store(Generic[Entry]):
         return self._openings.setdefault(family, Openings())
 
     def close(self, of: Callable[[Entry], bool], why: str) -> None:
-        """Has the families of those entries with open dimensions of which `of` says so never be tried again."""
+        """Lets the families of those entries with open dimensions that `of` chooses never be tried again."""
         for family, slot in self._open:
             if of(slot.entry):
                 self.openings(family).closed = why
@@ -174,7 +174,7 @@ class Store(Generic[Entry]):
     # ---- reasons
 
     def note_made(self, signature: Signature) -> None:
-        """Code has been made for calls of this signature."""
+        """Notes that code has been made for calls of this signature."""
         self._made.append(signature)
 
     @property

@@ -72,8 +72,7 @@ def aside(compute: Callable[[], T]) -> T:
 
 
 _LATE = 0.1
-"""Seconds until a signal is noticed that came when the main thread was about to sleep, but did not yet: such a one does
-not wake it."""
+"""Seconds until a signal is noticed that came just before the main thread fell asleep, and so does not wake it."""
 
 
 def _taken(answer: queue.SimpleQueue[Any]) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def seconds_text(seconds: float) -> str:
-    """With three digits, or so, and a unit."""
+    """A time with about three digits and a unit."""
     for unit, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
         if seconds >= unit:
             return f"{seconds / unit:.{max(0, 2 - len(str(int(seconds / unit))) + 1)}f} {name}"
@@ -19,14 +19,14 @@ def bytes_text(nbytes: float) -> str:
 
 
 def number_text(number: float) -> str:
-    """With three digits, or all of those before the point, in groups."""
+    """A number with three digits, or with all of those before the point, in groups of three."""
     if abs(number) >= 100:
         return f"{number:,.0f}"
     return f"{number:.3f}".rstrip("0").rstrip(".") if abs(number) < 1 else f"{number:.3g}"
 
 
 def count_text(number: float, unit: str = "") -> str:
-    """Of operations, or of bytes each second, where thousands are no powers of two: `1.82 GFLOP/s`, `1.82 G`."""
+    """A number of operations, or of bytes per second, with decimal prefixes: `1.82 GFLOP/s`, `1.82 G`."""
     for prefix, size in (("T", 10**12), ("G", 10**9), ("M", 10**6), ("k", 10**3)):
         if number >= size:
             return f"{number / size:.2f} {prefix}{unit}"

@@ -9,8 +9,8 @@ from typing import Any
 
 
 def is_from_signal(error: BaseException) -> bool:
-    """Whether a handler raised it that is installed now. It then says nothing of the work that it came into, and is
-    neither a failure of that nor to be hidden by it."""
+    """Whether a handler that is installed now raised the error. Such an error says nothing about the work that it
+    interrupted: it is no failure of that work, and the work must not hide it."""
     handlers = {_code(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
     step = error.__traceback__
     while step is not None and step.tb_frame.f_code not in handlers:

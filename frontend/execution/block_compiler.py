@@ -40,7 +40,7 @@ from gluonjit.trace.protocols import HybridForward
 from gluonjit.trace.tracing import Trace, flatten, trace
 
 MANY = 9
-"""At the code of this number, a warning says why there are so many, and what helps."""
+"""When a block has so many codes, a warning says why, and what helps."""
 MAX_REFUSALS = 8
 """Traces that may fail because the call changed attributes that it reads; after that, the block stays with Python."""
 CALLS_OF_1 = 256
@@ -115,7 +115,7 @@ class BlockCompiler:
         self._refused_last = False
 
     def code(self, call: Arguments, args: Sequence[Any], waits: bool) -> BlockCode:
-        """The code for a call, made if need be. `waits`: it is there, else it may still be compiling."""
+        """The code for a call, made if need be. `waits`: until it is compiled; else it may still be compiling."""
         with self.store.lock, without_collector():
             key: Any = call[KEY]
             types = call.types
@@ -148,8 +148,8 @@ class BlockCompiler:
         return found
 
     def _of_another_device(self, key: tuple[Any, ...], call: Arguments) -> BlockCode | None:
-        """The code that the same call has on another device, which has a copy of the parameters, with values prepared
-        from the copy here."""
+        """The code that another device has for the same call, for this device: its values are prepared from this
+        device's copy of the parameters."""
         *rest, here = key
         for (*others, device), code in self.store.items:
             if others == rest and device != here and guards.held(code.trace, code.types, call) is not None:
@@ -363,7 +363,7 @@ class BlockCompiler:
     def _note(
         self, what: str, why: str, signature: Signature, callee: Callee, seconds: float, line: Loc | None = None
     ) -> None:
-        """Code has been made. Warns when that was so often that the program should do something about it."""
+        """Notes that code has been made. Warns when that was so often that the program should do something about it."""
         self.log.add(what, why, signature, seconds, isinstance(callee, Executable) and callee.was_cached, line)
         if what == COMPILED:
             self._count += 1

@@ -186,7 +186,8 @@ class CachedCall:
         return known.rebuild(results)
 
     def _observed(self, session: Session, inputs: Inputs) -> Monitor | None:
-        """Keeps all intermediate results, if they were asked for. What is to be shown them in the call itself."""
+        """Keeps all intermediate results, if they were asked for. Returns the monitor that the call shows results
+        to."""
         block = self.block
         if block._jit_debug_results is not None:
             block._jit_debug_results = session.intermediates(inputs)
@@ -215,7 +216,7 @@ class CachedCall:
         return found
 
     def _releasing(self, code: BlockCode, inputs: Inputs, count: int) -> Callable[[int], int] | None:
-        """What frees a parameter that only its packed copy is needed of; None if none is to be freed."""
+        """The function that frees a parameter of which only the packed copy is needed; None if none is to be freed."""
         if not self.releases or not self._goes_native(code):
             return None
         params = code.trace.params

@@ -37,7 +37,8 @@ from gluonjit.trace.traced_symbol import TracedSymbol
 from gluonjit.trace.tracing import flatten, record
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
-"""It cannot be compiled, or fails; it does less than, or something other than, it seems; it may be of interest."""
+"""ERROR: it cannot be compiled, or fails. WARNING: it does less, or something else, than it seems to. NOTE: it may be
+of interest."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,7 @@ class _plainly:
 
 
 class _Checker(Recorder):
-    """A trace that notes what it cannot compile, and goes on with values."""
+    """A trace that notes what cannot be compiled, and goes on with values."""
 
     leaves: Sequence[NDArray]
 
@@ -205,7 +206,7 @@ class _Checker(Recorder):
             self.problems.append(_failure(error, "fails on symbols", path))
 
     def _severity(self, block: Any) -> str:
-        """Where it is not the whole block that cannot be compiled, that part runs as Python."""
+        """WARNING if only a part of the model cannot be compiled, and so runs as Python; else ERROR."""
         return ERROR if block is self.block else WARNING
 
     def value(self, handle: TracedSymbol, what: str, instead: str) -> np.ndarray:
@@ -258,7 +259,7 @@ class _Checker(Recorder):
 
 
 class _Told(Exception):
-    """A block has failed, as has been noted."""
+    """A block has failed, and its problem is noted already."""
 
 
 class _InLoop(Exception):

@@ -57,7 +57,7 @@ class Executor:
         groups: Mapping[str, Context] | None = None,
     ) -> None:
         self.codes = codes or SymbolCodes(symbol.__copy__(), inputs)
-        """Shared by the executors of one symbol for several shapes. `inputs`: see there."""
+        """Shared by the executors of one symbol for several shapes. `inputs`: see `SymbolCodes`."""
         self._symbol = self.codes.symbol
         self._ctx = ctx
         self._groups = groups or {}
@@ -68,7 +68,7 @@ class Executor:
         self.grad_arrays: list[Any] = list(grad_arrays or [None] * len(self.arg_arrays))
         self._requests = list(requests or ["null"] * len(self.arg_arrays))
         self._bound: dict[bool, SymbolCode] = {}
-        """What runs in training mode or not, as arrays keep their types."""
+        """The code of each mode (training or not), found once, as the arrays keep their types."""
         self._last: _Recorded | None = None
         self._last_on_parts: on_parts.Run | None = None
         leaves = dict(zip([*self._arguments, *self._aux], [*self.arg_arrays, *self.aux_arrays]))

@@ -47,7 +47,7 @@ class Run:
         self.outputs = [values[head] for head in heads]
 
     def backward(self, cotangents: Sequence[NDArray | None], training: bool) -> None:
-        """Stores the gradients of the outputs. None stands for that of a loss."""
+        """Stores the gradients by arguments, given those by the outputs; None stands for that by a loss."""
         pairs = [(x, g) for x, g in zip(self.outputs, cotangents, strict=True) if tracked(x)]
         if pairs:
             walk.backward([x for x, _ in pairs], [g for _, g in pairs], False, training)

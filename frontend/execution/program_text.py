@@ -13,7 +13,7 @@ CHANGES = {"append", "extend", "insert", "add", "update", "pop", "popitem", "rem
 """Methods that change a list, a dict or a set."""
 CLOCKS = {"time.time", "time.perf_counter", "time.monotonic", "datetime.now", "datetime.datetime.now"}
 OUTSIDE = {"open", "input", "os.getenv", "os.environ.get"}
-"""Calls whose answer may be another one the next time."""
+"""Calls that may answer something else the next time."""
 
 
 _FUNCTIONS = (ast.FunctionDef, ast.Lambda)

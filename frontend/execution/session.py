@@ -126,7 +126,7 @@ class Session:
 
     @property
     def compiled_already(self) -> Callee | None:
-        """The code, if there is any yet."""
+        """The code, if it is compiled already."""
         return self._callee
 
     def share(self, other: Session) -> None:

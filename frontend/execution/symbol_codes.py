@@ -40,7 +40,7 @@ def is_tiny(graph: Graph) -> bool:
 
 
 class SymbolCode:
-    """What a symbol runs on arrays of some types, in a mode. `family`: what it has in common with code for others.
+    """What a symbol runs on arrays of some types, in a mode. `family`: what it has in common with code for other types.
     `graph()` is the graph for these types alone."""
 
     def __init__(

@@ -304,11 +304,11 @@ class Block:
                 waiting += [parent for ref in block._jit_parents if (parent := ref()) is not None]
 
     def _drop_compiled(self, why: str, alike: bool = False) -> None:
-        """Drops compiled code; a plain block has none. `why`: for who asks why it was compiled again. `alike`: most of
+        """Drops compiled code; a plain block has none. `why`: the reason, for the log. `alike`: most of
         the graphs will probably be the same when they are traced again."""
 
     _jit_log: CompileLog | None = None
-    """Why it was compiled, each time, once there is something to say."""
+    """The reasons of all its compilations; None if there were none."""
 
     def explain(self) -> Explanation:
         """Why this block and those in it were traced and compiled, each time, how calls ran, and how much code is kept:

@@ -69,7 +69,7 @@ class HybridBlock(Block):
     _jit_cached: Any = None
     """The compiled call; it takes those arguments of `forward` that hold NDArrays."""
     _fast_call: Callable[..., Any] | None
-    """The native entry behind `_jit_cached`, set while a call has nothing to do but run compiled code."""
+    """The native entry to what `_jit_cached` has compiled, set while a call has nothing to do but run that code."""
     _monitored_as_bound = False
     """Whether `_callback` gets an executor's names for the results of operators, as monitors of `Module` do."""
     _jit_debug_results: dict[str, Any] | None = None

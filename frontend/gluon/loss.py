@@ -464,7 +464,7 @@ class CosineEmbeddingLoss(Loss):
 
     @staticmethod
     def _cosine_similarity(F: Any, x: Any, y: Any, axis: int = -1) -> Any:
-        """x·y / max(|x|·|y|, 1e-12), as column."""
+        """x·y / max(|x|·|y|, 1e-12), as a column."""
         x_norm = F.norm(x, axis=axis).reshape((-1, 1))
         y_norm = F.norm(y, axis=axis).reshape((-1, 1))
         product = F.sum(x * y, axis=axis).reshape((-1, 1))

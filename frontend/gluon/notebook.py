@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gluonjit.gluon.parameter import Parameter
 
 ROWS = 500
-"""Rows of a table that are shown at most."""
+"""The most rows of a table that are shown."""
 
 
 def of_block(block: Block) -> str:
@@ -65,7 +65,7 @@ def _dtype(p: Parameter) -> str:
 
 
 def _table(title: str, heads: list[str], rows: list[list[str]]) -> str:
-    """`rows` are HTML, `title` too."""
+    """The table as HTML, of a `title` and `rows` that are HTML."""
     shown = rows[:ROWS]
     more = f"<p>… {len(rows) - ROWS} rows more</p>" if len(rows) > ROWS else ""
     head = "".join(f"<th>{text}</th>" for text in heads)

@@ -49,7 +49,7 @@ def _context_list(ctx: Any) -> list[context.Context]:
 
 
 class _Arrays(list):
-    """The arrays of a parameter, which are replaced in it, too."""
+    """The list of a parameter's arrays. Assigning to an element replaces the array in the parameter, too."""
 
     def __init__(self, parameter: Parameter) -> None:
         super().__init__(parameter._arrays())

@@ -64,7 +64,7 @@ def load_parameters(
     if not loaded and not params:
         return
     if not isinstance(loaded, dict):
-        raise ValueError(f"{os.fspath(filename)} holds arrays without names, which nothing says where to put")
+        raise ValueError(f"{os.fspath(filename)} holds arrays without names, so it does not say for which parameters")
     if not any("." in name for name in loaded) and set(loaded) != set(params):
         # A file of 0.x: names are those of parameters, without the block's prefix.
         load_dict(
@@ -142,7 +142,7 @@ def load_dict(
     check_prefix(params, restore_prefix)
     loaded = loaded or {}  # an empty file gives a list
     if not isinstance(loaded, Mapping):
-        raise ValueError(f"{source} holds arrays without names, which nothing says where to put")
+        raise ValueError(f"{source} holds arrays without names, so it does not say for which parameters")
     arrays = {restore_prefix + (k[4:] if k.startswith(("arg:", "aux:")) else k): v for k, v in loaded.items()}
     hint = (
         f"Please make sure source and target networks have the same prefix.For more info on naming, please see {NAMING}"

@@ -149,7 +149,7 @@ class SymbolBlock(HybridBlock):
     def _form_of(self, numbers: Any, count: int, what: str) -> Any:
         form = forms.from_numbers(numbers)
         if forms.count(form) != count:
-            raise ValueError(f"the format {numbers} is of {forms.count(form)} {what}, this block has {count}")
+            raise ValueError(f"the format {numbers} has {forms.count(form)} {what}, this block has {count}")
         return form
 
     # Calls

@@ -124,7 +124,7 @@ def dgl_graph_compact(*graph_data: Any, return_mapping: bool, graph_sizes: Any, 
         whole = _require_graph("dgl_graph_compact", graph)
         ids = _vertices("dgl_graph_compact", vertices)[:size]
         if not 0 <= size <= min(whole.shape[0], len(ids)) or np.any((ids < 0) | (ids >= whole.shape[1])):
-            raise MXNetError(f"dgl_graph_compact: a graph of {whole.shape} has no {size} vertices {ids.tolist()}")
+            raise MXNetError(f"dgl_graph_compact: {size} vertices {ids.tolist()} are not in a graph of {whole.shape}")
         place = np.full(whole.shape[1], -1, np.int64)
         place[ids] = np.arange(size)
         made.append(_between(whole.take_rows(np.arange(size)), place, size))

@@ -13,7 +13,7 @@ from gluonjit.runtime.watching import Progress
 
 
 class Listener(Protocol):
-    """Is told of gradients on the threads that run backward, so it must not wait."""
+    """An object that is told of gradients, on the threads that run backward, so it must not wait."""
 
     def computing(self, storage: Storage, gradient: np.ndarray, progress: Progress | None, ready: int) -> None:
         """`gradient`, which will be stored in this storage unless others are added to it, is complete as soon as

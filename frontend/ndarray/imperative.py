@@ -53,7 +53,8 @@ class _Call:
         self.computations: dict[Any, Any] = {}
         """What recording needs (`autodiff.operator_computations`), by types and mode."""
         self.has_tiers = not (op.imperative_only or op.host or op.number)
-        """Whether native code may compute it. A number is another one in each call, and takes NumPy one pass."""
+        """Whether native code may compute it: not operators with a number, as this differs from call to call and NumPy
+        needs one pass."""
         self.tiers: Any = None
         """What chooses between NumPy and native code for large operands (`autodiff/tiering.py`), once there are any."""
         self.arity = len(op.input_names(self.attrs))
@@ -69,7 +70,7 @@ class _Call:
 
 
 SMALL = 0 if plain_calls() == "native" else 1 << 10
-"""Operands that all have fewer elements are NumPy's. See `autodiff/tiering.py`."""
+"""Operators whose operands all have fewer elements are left to NumPy. See `autodiff/tiering.py`."""
 
 _calls: dict[Operator, dict[Any, _Call]] = {}
 
@@ -270,7 +271,7 @@ def _checked(op: Operator, call: _Call, arrays: Sequence[np.ndarray]) -> Mapping
 
 
 def _explained(op: Operator, arrays: Sequence[np.ndarray], attrs: dict[str, Any]) -> Exception | None:
-    """What NumPy complains about, inference says better: its error, or None if it finds nothing."""
+    """The error of inference, which tells better than NumPy's what is wrong; None if inference finds nothing."""
     if op.imperative_only:
         return None
     try:

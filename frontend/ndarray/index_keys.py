@@ -244,7 +244,7 @@ def _clip(position: int, n: int) -> int:
 
 
 class Misfit(ValueError):
-    """The shapes of a value and of the part of an array to which it is assigned."""
+    """A value has a shape that does not fit the part of an array to which it is assigned."""
 
 
 def fit(value: np.ndarray, shape: Shape, squeeze: Sequence[int] = ()) -> np.ndarray:

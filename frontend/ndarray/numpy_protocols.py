@@ -45,7 +45,7 @@ def array_ufunc(self: NDArray, ufunc: Any, method: str, *inputs: Any, **kwargs: 
 
 
 def number_of(x: Any) -> Any:
-    """NumPy's number in an array without axes, as which NumPy hands it over if it compares it; else `x`."""
+    """The number in a NumPy array without axes, which is how NumPy passes a number that it compares; else `x`."""
     return x[()] if isinstance(x, np.ndarray) and not x.ndim else x
 
 

@@ -76,7 +76,7 @@ def csr_matrix(arg1: Any, shape: Any = None, ctx: Context | None = None, dtype: 
         data, (rows, columns) = arg1
         values, (rows, columns) = _values(data, dtype, 1), (_indices(rows, "rows"), _indices(columns, "columns"))
         if not values.shape == rows.shape == columns.shape:
-            raise ValueError(f"{len(values)} elements, {len(rows)} rows and {len(columns)} columns; expected as many")
+            raise ValueError(f"{len(values)} elements, {len(rows)} rows, {len(columns)} columns; expected equally many")
         shape = _shape(shape, lambda: (_end(rows), _end(columns)))
         if rows.size and (rows.min() < 0 or rows.max() >= shape[0]):
             raise ValueError(f"rows from {rows.min()} to {rows.max()}; expected them in the range 0 to {shape[0] - 1}")
@@ -116,10 +116,10 @@ def row_sparse_array(arg1: Any, shape: Any = None, ctx: Context | None = None, d
     data, indices = arg1
     values, rows = _values(data, dtype), _indices(indices, "indices")
     if values.shape[:1] != rows.shape:
-        raise ValueError(f"{values.shape[:1]} rows for {rows.shape} indices; expected as many")
+        raise ValueError(f"{values.shape[:1]} rows for {rows.shape} indices; expected equally many")
     shape = _shape(shape, lambda: (_end(rows), *values.shape[1:]))
     if shape[1:] != values.shape[1:]:
-        raise ValueError(f"rows of shape {values.shape[1:]} for an array of shape {shape}")
+        raise ValueError(f"rows of shape {values.shape[1:]} do not fit an array of shape {shape}")
     return RowSparseNDArray(shape, values, (rows,), _device(ctx))
 
 

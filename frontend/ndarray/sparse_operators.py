@@ -231,7 +231,7 @@ def _retain(op: Operator, attrs: dict[str, Any], x: NDArray, indices: NDArray) -
         raise MXNetError(f"retain takes a row_sparse array, not one of storage type {x.stype!r}: use .tostype first")
     wanted = ascending(indices._array.astype(np.int64))
     if wanted.size and not 0 <= wanted[0] <= wanted[-1] < x.shape[0]:
-        raise MXNetError(f"retain: rows from {wanted[0]} to {wanted[-1]} of {x.shape[0]}")
+        raise MXNetError(f"retain: rows {wanted[0]} to {wanted[-1]} of an array that has {x.shape[0]}")
     return x._with(x.rows(wanted), (wanted,))
 
 

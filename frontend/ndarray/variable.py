@@ -72,7 +72,7 @@ class Variable:
 
 
 _READERS = 16
-"""Readers that are kept before it is looked whether some of them have ended."""
+"""The number of readers at which those that have ended are dropped for the first time."""
 
 
 def wants_rows(x: Any) -> bool:

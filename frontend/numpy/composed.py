@@ -97,7 +97,8 @@ _RENAMED: dict[str, Callable[..., Any]] = {
 
 
 def on_values(name: str, plain: Callable[..., Any], why: str = "") -> Callable[..., Any]:
-    """NumPy's function `plain` as one of `mx.np`, called `name`. `why`: it cannot be compiled."""
+    """NumPy's function `plain` as one of `mx.np`, called `name`. `why` it cannot be compiled, if there is a special
+    reason."""
 
     def inwards(x: Any) -> Any:
         if isinstance(x, (list, tuple)):
@@ -130,7 +131,7 @@ def _values(x: Any, what: str, why: str = "") -> np.ndarray:
                 else "F.np.where(condition, x, 0), which keeps the shape",
                 for_value=True,
             )
-        raise TypeError(f"{what} is about values, which a symbol has not")
+        raise TypeError(f"{what} needs values, which a symbol does not have")
     if not hasattr(x, "_array"):
         raise TypeError(f"type {type(x)} not supported")
     if running.trace is not None:

@@ -58,7 +58,7 @@ class ndarray(NumpyMethods, NDArray):  # type: ignore[misc]
     def __repr__(self) -> str:
         text = repr(self._array)
         if self._array.dtype == np.float32:
-            text = re.sub(r",\s+dtype=float32\)$", ")", text)  # on a line of its own behind a long last line
+            text = re.sub(r",\s+dtype=float32\)$", ")", text)  # on a line of its own after a long last line
         return text
 
     def __str__(self) -> str:

@@ -116,7 +116,7 @@ def narrowed(b: Emitter, x: Any, dtype: DType) -> Any:
 # Tables
 
 MAX_TABLE = 1 << 27
-"""Entries: a GiB of positions."""
+"""The most entries of a table: a GiB of positions."""
 
 
 def check_table(*extents: int) -> None:

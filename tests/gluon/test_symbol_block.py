@@ -176,9 +176,9 @@ def test_nesting_kept_beside_an_exported_graph(x):
     total, (first, (second,)) = block(x, [x, 2 * x])
     assert_close(total.asnumpy(), 3 * X)
     assert [y.shape for y in (*flat, first, second)] == [(2, 4)] * 5
-    with raises(ValueError, "the format [0, 0] is of 2 inputs, this block has 3"):
+    with raises(ValueError, "the format [0, 0] has 2 inputs, this block has 3"):
         block._in_format = [0, 0]
-    with raises(ValueError, "the format -1 is of 0 outputs, this block has 3"):
+    with raises(ValueError, "the format -1 has 0 outputs, this block has 3"):
         block._out_format = -1
 
 

@@ -137,7 +137,7 @@ def test_a_port_that_is_taken(failing, files):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
-        assert f"127.0.0.1:{port} cannot be had" in failing(*files, "--input", "data=batchx4", "--port", port)
+        assert f"cannot listen at 127.0.0.1:{port}" in failing(*files, "--input", "data=batchx4", "--port", port)
 
 
 def test_without_the_extra(monkeypatch, capsys, files):

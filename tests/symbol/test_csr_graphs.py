@@ -45,7 +45,7 @@ def test_compact_graphs():
     made, old = nd.contrib.dgl_graph_compact(graph, ids, graph_sizes=3, return_mapping=True)
     assert made.asnumpy().tolist() == [[0, 0, 0], [0, 0, 1], [2, 0, 0]] and made.indices.asnumpy().tolist() == [1, 2, 0]
     assert old.asnumpy().tolist() == [[0, 5, 0], [0, 0, 7], [9, 0, 0]]
-    with pytest.raises(mx.MXNetError, match="has no 4 vertices"):
+    with pytest.raises(mx.MXNetError, match="4 vertices .* are not in a graph"):
         nd.contrib.dgl_graph_compact(graph, ids, graph_sizes=4, return_mapping=False)
 
 

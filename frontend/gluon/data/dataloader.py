@@ -51,7 +51,7 @@ def default_batchify_fn(data: Any) -> Any:
 
 
 def _differing(data: Sequence[Any], error: Exception) -> str:
-    """Which two examples are no batch, because their shapes differ; else what the error says."""
+    """Which two examples cannot form a batch, because their shapes differ; else what the error says."""
     try:
         shapes = [np.shape(x) for x in data]
     except ValueError:  # an example that is no array by itself

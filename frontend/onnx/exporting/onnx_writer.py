@@ -39,7 +39,7 @@ def lowering(*names: str) -> Callable[[Any], Any]:
 
 
 class Unsupported(MXNetError):
-    """There is no ONNX for an op; the message says for what of it."""
+    """ONNX cannot express an op; the message says which feature of it."""
 
 
 class Record(NamedTuple):

@@ -70,7 +70,7 @@ def _is_exponent(call: Call, inputs: Sequence[Any]) -> bool:
 
 
 class Untranslated(MXNetError):
-    """gluonjit has nothing for a node; the message says for what of it."""
+    """gluonjit cannot translate a node; the message says which feature of it."""
 
 
 class Val:
@@ -201,7 +201,9 @@ class Importer:
         for axis, size in enumerate(kind.tensor_type.shape.dim):
             if size.HasField("dim_value"):
                 if not 0 <= size.dim_value < 1 << 31:
-                    raise CheckpointError(f"{self.file.path}: input {shown(name)!r} has an axis of {size.dim_value}")
+                    raise CheckpointError(
+                        f"{self.file.path}: input {shown(name)!r} has an axis of size {size.dim_value}"
+                    )
                 shape.append(size.dim_value)
             else:
                 text = "".join(c if c.isascii() and c.isalnum() else "_" for c in size.dim_param.lower())
@@ -246,7 +248,7 @@ class Importer:
             unknown = [name for name in node.input if name not in env]
             if unknown:
                 raise CheckpointError(
-                    f"{self.file.path}: nothing makes {shown(unknown[0])!r}, which {node.op_type} reads"
+                    f"{self.file.path}: {node.op_type} reads {shown(unknown[0])!r}, which nothing before it makes"
                 )
             inputs = [env[name] for name in node.input]
             domain = "" if node.domain == "ai.onnx" else node.domain

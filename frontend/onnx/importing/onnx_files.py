@@ -66,7 +66,7 @@ class File:
         except Exception as e:  # protobuf's DecodeError, whose module depends on its version
             raise CheckpointError(f"{self.path} is no ONNX file: {e}") from e
         if not self.model.HasField("graph") or not self.model.opset_import:
-            raise CheckpointError(f"{self.path} is no ONNX file: it has no graph, or says no version of its operators")
+            raise CheckpointError(f"{self.path} is no ONNX file: it lacks a graph or the version of its operators")
         self.versions = {imported.domain: imported.version for imported in self.model.opset_import}
         self.versions.setdefault("", self.versions.get("ai.onnx", 1))
         newest = onnx.defs.onnx_opset_version()

@@ -182,7 +182,7 @@ _GEMM = {
     "_linalg_gemm2",
     aliases=("linalg_gemm2",),
     inputs=("A", "B"),
-    attrs={**_GEMM, "axis": integer(-2, doc="of the rows; the columns are the last axis")},
+    attrs={**_GEMM, "axis": integer(-2, doc="the axis of the rows; the columns are the last axis")},
 )
 def gemm2(b: Emitter, A: Any, B: Any, *, transpose_a: bool, transpose_b: bool, alpha: float, axis: int) -> Any:
     """alpha * A B
@@ -205,7 +205,7 @@ def gemm2(b: Emitter, A: Any, B: Any, *, transpose_a: bool, transpose_b: bool, a
     attrs={
         **_GEMM,
         "beta": number(1.0, doc="what C is multiplied by"),
-        "axis": integer(-2, doc="of the rows; the columns are the last axis"),
+        "axis": integer(-2, doc="the axis of the rows; the columns are the last axis"),
     },
 )
 def gemm(

@@ -120,7 +120,7 @@ def _letters(subscripts: str, shapes: Sequence[Shape]) -> tuple[list[str], str]:
     left, arrow, right = text.partition("->")
     terms = left.split(",")
     if len(terms) != len(shapes):
-        raise OperatorError(f"einsum {subscripts!r} is about {len(terms)} operands, got {len(shapes)}")
+        raise OperatorError(f"einsum {subscripts!r} takes {len(terms)} operands, got {len(shapes)}")
     free = [chr(c) for c in range(0x3B1, 0x3B1 + 32)]
     spread = max((len(s) - len(t) + 3 for t, s in zip(terms, shapes) if "..." in t), default=0)
     named = []

@@ -133,7 +133,7 @@ def _updates(attrs: Mapping[str, Any]) -> dict[int, int]:
     inputs=_inputs,
     attrs={
         "op_type": string(doc="the name it was registered under"),
-        "arguments": Attr("string", lambda value: value, (), doc="of the class"),
+        "arguments": Attr("string", lambda value: value, (), doc="the arguments of the class"),
     },
     outputs=_results,
     visible=lambda attrs: len(properties(attrs).list_outputs()),

@@ -316,7 +316,7 @@ _declare(
     graphs=2,
     attrs={
         "num_out_data": integer(doc="how many of the body's outputs are stacked; the others are the loop's variables"),
-        "max_iterations": integer(low=0, doc="of the loop; rows of the result"),
+        "max_iterations": integer(low=0, doc="the most iterations of the loop; rows of the result"),
         "cond_input_locs": shape((), doc="inputs of the condition, by number"),
         "func_input_locs": shape((), doc="inputs of the body, by number"),
         "func_var_locs": shape((), doc="those inputs of the body that are variables"),

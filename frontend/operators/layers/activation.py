@@ -146,7 +146,7 @@ def _leaky_outputs(attrs: Mapping[str, Any]) -> tuple[str, ...]:
     inputs=lambda attrs: ("data", "gamma") if attrs["act_type"] == "prelu" else ("data",),
     attrs={
         "act_type": enum(("elu", "gelu", "leaky", "prelu", "rrelu", "selu"), "leaky", doc="the function"),
-        "slope": number(0.25, doc="below 0, of leaky and elu"),
+        "slope": number(0.25, doc="the slope below 0, of leaky and elu"),
         "lower_bound": number(0.125, doc="the least slope of rrelu"),
         "upper_bound": number(0.334, doc="the largest slope of rrelu"),
     },

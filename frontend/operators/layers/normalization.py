@@ -56,7 +56,7 @@ BATCH_NORM_ATTRS = {
     "fix_gamma": boolean(True, doc="whether gamma counts as 1"),
     "use_global_stats": boolean(False, doc="whether the moving statistics are used in training, too"),
     "output_mean_var": boolean(False, doc="whether mean and deviation are results, too"),
-    "axis": integer(1, doc="of the channels"),
+    "axis": integer(1, doc="the axis of the channels"),
     "cudnn_off": boolean(False, doc="has no effect"),
     "min_calib_range": optional(number(doc="has no effect")),
     "max_calib_range": optional(number(doc="has no effect")),
@@ -206,13 +206,13 @@ def batch_norm(
     return _batch_norm(b, *inputs, eps=eps, fix_gamma=fix_gamma, use_global_stats=use_global_stats, axis=axis)[:3]
 
 
-def _gradient_behind_relu(b: Emitter, g: Any, y: Any, x: Any, **attrs: Any) -> Any:
-    """Where the result is NaN, that of BatchNorm, as in MXNet."""
+def _gradient_after_relu(b: Emitter, g: Any, y: Any, x: Any, **attrs: Any) -> Any:
+    """The gradient of ReLU after BatchNorm; where the result is NaN, that of BatchNorm alone, as in MXNet."""
     none = b.constant(0, dtype_of(y[0]))
     return _batch_norm_gradient(b, (b.select(y[0] <= none, none, g[0]), *g[1:]), y, x, **attrs)
 
 
-@operator("_contrib_BatchNormWithReLU", attrs=BATCH_NORM_ATTRS, **{**BATCH_NORM, "gradient": _gradient_behind_relu})
+@operator("_contrib_BatchNormWithReLU", attrs=BATCH_NORM_ATTRS, **{**BATCH_NORM, "gradient": _gradient_after_relu})
 def batch_norm_with_relu(
     b: Emitter,
     *inputs: Any,
@@ -273,7 +273,7 @@ def _layer_parameters(attrs: Mapping[str, Any], data: Shape) -> Sequence[Shape |
     "LayerNorm",
     inputs=("data", "gamma", "beta"),
     attrs={
-        "axis": integer(-1, doc="that is normalized"),
+        "axis": integer(-1, doc="the axis that is normalized"),
         "eps": number(1e-5, doc="what keeps the divisor from 0"),
         "output_mean_var": boolean(False, doc="whether mean and deviation are results, too"),
     },

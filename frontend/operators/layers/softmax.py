@@ -12,9 +12,11 @@ from gluonjit.operators.registry import OperatorError, Shape, operator
 from gluonjit.operators.support import axis_in, first_from_output, narrowed, parameters, require_float, type_name
 
 _ATTRS = {
-    "axis": integer(-1, doc="along which the sum runs"),
-    "temperature": optional(number(doc="by what the data are divided; None: 1")),
-    "dtype": optional(dtype(among=("float16", "float32", "float64"), doc="of the result; None: the data's")),
+    "axis": integer(-1, doc="the axis along which the sum runs"),
+    "temperature": optional(number(doc="what the data are divided by; None: 1")),
+    "dtype": optional(
+        dtype(among=("float16", "float32", "float64"), doc="the element type of the result; None: the data's")
+    ),
     "use_length": optional(boolean(doc="whether there is an input `length`"), False),
 }
 

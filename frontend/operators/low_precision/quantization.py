@@ -95,7 +95,7 @@ def _constants(b: Emitter, ends: tuple[float, float]) -> tuple[Any, Any]:
 @operator(
     "_contrib_quantize",
     inputs=("data", "min_range", "max_range"),
-    attrs={"out_type": enum(("int8", "uint8"), "uint8", doc="of the result")},
+    attrs={"out_type": enum(("int8", "uint8"), "uint8", doc="the element type of the result")},
     outputs=lambda attrs: ("output0", "output1", "output2"),
     gradient=gradients.zero,
 )
@@ -179,7 +179,7 @@ def quantize_asym(b: Emitter, data: Any, *, min_calib_range: float | None, max_c
 @operator(
     "_contrib_dequantize",
     inputs=("data", "min_range", "max_range"),
-    attrs={"out_type": enum(("float32",), "float32", doc="of the result")},
+    attrs={"out_type": enum(("float32",), "float32", doc="the element type of the result")},
     gradient=gradients.zero,
 )
 def dequantize(b: Emitter, data: Any, min_range: Any, max_range: Any, *, out_type: str) -> Any:

@@ -73,7 +73,10 @@ def broadcast_axis(b: Emitter, data: Any, *, axis: Shape, size: Shape) -> Any:
 @operator(
     "broadcast_like",
     inputs=("lhs", "rhs"),
-    attrs={"lhs_axes": axes(None, doc="of lhs; None: all"), "rhs_axes": axes(None, doc="of rhs; None: all")},
+    attrs={
+        "lhs_axes": axes(None, doc="the axes of lhs; None: all"),
+        "rhs_axes": axes(None, doc="the axes of rhs; None: all"),
+    },
 )
 def broadcast_like(b: Emitter, lhs: Any, rhs: Any, *, lhs_axes: Shape | None, rhs_axes: Shape | None) -> Any:
     """Broadcasts lhs to the shape of rhs, or only its axes `lhs_axes` to the sizes of the axes `rhs_axes` of rhs
@@ -145,8 +148,8 @@ def repeated(b: Emitter, x: Any, counts: Sequence[int]) -> Any:
 @operator(
     "repeat",
     attrs={
-        "repeats": integer(doc="of each element"),
-        "axis": optional(integer(doc="along which to repeat; None: in the flattened data"), None),
+        "repeats": integer(doc="how often each element is repeated"),
+        "axis": optional(integer(doc="the axis along which to repeat; None: in the flattened data"), None),
     },
 )
 def repeat(b: Emitter, data: Any, *, repeats: int, axis: int | None) -> Any:

@@ -14,9 +14,9 @@ from gluonjit.operators.support import axis_in, convert, require_numeric, scalar
 FLOATS_AND_INTEGERS = ("bfloat16", "float16", "float32", "float64", "int32", "int64", "int8", "uint8")
 CTX = string("", doc="the device of the result")
 _PLACED = {
-    "shape": shape((), doc="of the result"),
+    "shape": shape((), doc="the shape of the result"),
     "ctx": CTX,
-    "dtype": dtype(F32, among=(*FLOATS_AND_INTEGERS, "bool"), doc="of the result"),
+    "dtype": dtype(F32, among=(*FLOATS_AND_INTEGERS, "bool"), doc="the element type of the result"),
 }
 
 
@@ -50,7 +50,7 @@ def ones(b: Emitter, *, shape: Shape, ctx: str, dtype: DType) -> Any:
     return filled(b, 1, shape, dtype)
 
 
-@operator("_full", inputs=(), attrs={**_PLACED, "value": number(doc="of all elements")})
+@operator("_full", inputs=(), attrs={**_PLACED, "value": number(doc="the value of all elements")})
 def full(b: Emitter, *, shape: Shape, ctx: str, dtype: DType, value: float) -> Any:
     """A tensor in which every element is `value`
 
@@ -113,11 +113,11 @@ def progression(b: Emitter, start: float, step: float, n: int, dtype: DType, rep
     attrs={
         "start": number(doc="the first number"),
         "stop": optional(number(doc="the end, which is not reached"), None),
-        "step": number(1.0, doc="from one number to the next"),
+        "step": number(1.0, doc="the difference of one number to the next"),
         "repeat": integer(1, low=1, doc="how often each number is repeated"),
         "infer_range": boolean(False, doc="whether the length is taken from the use of the result"),
         "ctx": CTX,
-        "dtype": dtype(F32, among=FLOATS_AND_INTEGERS, doc="of the result"),
+        "dtype": dtype(F32, among=FLOATS_AND_INTEGERS, doc="the element type of the result"),
     },
 )
 def arange(
@@ -161,7 +161,7 @@ def range_length(start: float, stop: float, step: float) -> int:
         "num": integer(low=0, doc="how many numbers there are"),
         "endpoint": boolean(True, doc="whether the last number is the stop"),
         "ctx": CTX,
-        "dtype": dtype(F32, among=FLOATS_AND_INTEGERS, doc="of the result"),
+        "dtype": dtype(F32, among=FLOATS_AND_INTEGERS, doc="the element type of the result"),
     },
 )
 def linspace(b: Emitter, *, start: float, stop: float, num: int, endpoint: bool, ctx: str, dtype: DType) -> Any:
@@ -181,10 +181,10 @@ def linspace(b: Emitter, *, start: float, stop: float, num: int, endpoint: bool,
     "_contrib_arange_like",
     attrs={
         "start": number(0.0, doc="the first number"),
-        "step": number(1.0, doc="from one number to the next"),
+        "step": number(1.0, doc="the difference of one number to the next"),
         "repeat": integer(1, low=1, doc="how often each number is repeated"),
         "ctx": CTX,
-        "axis": optional(integer(doc="of which the result has the length; None: the data's shape"), None),
+        "axis": optional(integer(doc="the axis of which the result has the length; None: the data's shape"), None),
     },
 )
 def arange_like(b: Emitter, data: Any, *, start: float, step: float, repeat: int, ctx: str, axis: int | None) -> Any:
@@ -216,7 +216,9 @@ def arange_like(b: Emitter, data: Any, *, start: float, step: float, repeat: int
         "M": integer(0, doc="number of columns; 0 means N"),
         "k": integer(0, doc="which diagonal; positive ones are above the main one"),
         "ctx": CTX,
-        "dtype": dtype(F32, among=tuple(n for n in FLOATS_AND_INTEGERS if n != "bfloat16"), doc="of the result"),
+        "dtype": dtype(
+            F32, among=tuple(n for n in FLOATS_AND_INTEGERS if n != "bfloat16"), doc="the element type of the result"
+        ),
     },
 )
 def eye(b: Emitter, *, N: int, M: int, k: int, ctx: str, dtype: DType) -> Any:

@@ -52,7 +52,7 @@ def inside(b: Emitter, indices: Any, shape: Shape) -> Any:
     "take",
     inputs=("a", "indices"),
     attrs={
-        "axis": integer(0, doc="that is indexed"),
+        "axis": integer(0, doc="the axis that is indexed"),
         "mode": enum(("clip", "raise", "wrap"), "clip", doc="treatment of indices out of bounds"),
     },
 )
@@ -106,7 +106,7 @@ def batch_take(b: Emitter, a: Any, indices: Any) -> Any:
 @operator(
     "_contrib_boolean_mask",
     inputs=("data", "index"),
-    attrs={"axis": integer(0, doc="that is masked")},
+    attrs={"axis": integer(0, doc="the axis that is masked")},
     imperative_only="the length of its result depends on the values of the mask; write where(mask, data, 0), "
     "which keeps the shape",
 )
@@ -162,7 +162,7 @@ def _pick_index(attrs: Mapping[str, Any], shapes: Shapes) -> Shapes:
     aliases=("choose_element_0index",),
     inputs=("data", "index"),
     attrs={
-        "axis": optional(integer(doc="along which to pick"), -1),
+        "axis": optional(integer(doc="the axis along which to pick"), -1),
         "keepdims": boolean(False, doc="whether reduced axes stay, with length 1"),
         "mode": enum(("clip", "wrap"), "clip", doc="treatment of indices out of bounds"),
     },

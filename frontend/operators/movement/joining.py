@@ -200,7 +200,7 @@ def _infer_split_inputs(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shape
     aliases=("split",),
     attrs={
         "num_outputs": counted(doc="how many parts there are"),
-        "axis": integer(1, doc="that is split"),
+        "axis": integer(1, doc="the axis that is split"),
         "squeeze_axis": boolean(False, doc="whether parts of length 1 lose the axis"),
     },
     outputs=lambda attrs: tuple(f"output{k}" for k in range(attrs["num_outputs"])),
@@ -238,7 +238,7 @@ def _part_count(attrs: Mapping[str, Any]) -> int:
     "_split_v2",
     attrs={
         "indices": shape(doc="where each part starts; the first entry must be 0"),
-        "axis": integer(1, doc="that is split"),
+        "axis": integer(1, doc="the axis that is split"),
         "squeeze_axis": boolean(False, doc="whether parts of length 1 lose the axis"),
         "sections": counted(0, low=0, doc="number of equal parts, instead of indices"),
     },

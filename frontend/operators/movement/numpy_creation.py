@@ -26,7 +26,11 @@ from gluonjit.operators.registry import OperatorError, Shape, operator
 from gluonjit.operators.support import check_table, convert
 
 _ANY = (*FLOATS_AND_INTEGERS, "bool")
-_PLACED = {"shape": shape((), doc="of the result"), "ctx": CTX, "dtype": dtype(F32, among=_ANY, doc="of the result")}
+_PLACED = {
+    "shape": shape((), doc="the shape of the result"),
+    "ctx": CTX,
+    "dtype": dtype(F32, among=_ANY, doc="the element type of the result"),
+}
 
 operator("_npi_zeros", inputs=(), attrs=_PLACED)(zeros.expand)
 operator("_npi_ones", inputs=(), attrs=_PLACED)(ones.expand)
@@ -51,9 +55,9 @@ def identity(b: Emitter, *, shape: Shape, ctx: str, dtype: DType) -> Any:
     "_npi_full_like",
     inputs=("a",),
     attrs={
-        "fill_value": number(doc="of all elements"),
+        "fill_value": number(doc="the value of all elements"),
         "ctx": CTX,
-        "dtype": optional(dtype(among=_ANY, doc="of the result")),
+        "dtype": optional(dtype(among=_ANY, doc="the element type of the result")),
     },
     same_shape=True,
 )
@@ -127,7 +131,7 @@ def _declare_window(name: str, doc: str, y: str, weights: tuple[float, ...]) -> 
     attrs = {
         "M": optional(integer(doc="the number of points"), None),
         "ctx": CTX,
-        "dtype": dtype(F32, among=FLOATS_AND_INTEGERS, doc="of the result"),
+        "dtype": dtype(F32, among=FLOATS_AND_INTEGERS, doc="the element type of the result"),
     }
     operator(f"_npi_{name}", inputs=(), attrs=attrs)(expand)
 
@@ -141,8 +145,8 @@ _declare_window("blackman", "The Blackman", "[-0.  ,  0.34,  1.  ,  0.34, -0.  ]
     "_npi_indices",
     inputs=(),
     attrs={
-        "dimensions": shape(doc="of the grid"),
-        "dtype": dtype(I32, among=FLOATS_AND_INTEGERS, doc="of the result"),
+        "dimensions": shape(doc="the shape of the grid"),
+        "dtype": dtype(I32, among=FLOATS_AND_INTEGERS, doc="the element type of the result"),
         "ctx": CTX,
     },
 )
@@ -162,7 +166,7 @@ def indices(b: Emitter, *, dimensions: Shape, dtype: DType, ctx: str) -> Any:
     return b.concat(*rows, axis=0) if rank > 1 else rows[0]
 
 
-@operator("_npi_logspace", inputs=(), attrs={**linspace.attrs, "base": number(10.0, doc="of the powers")})
+@operator("_npi_logspace", inputs=(), attrs={**linspace.attrs, "base": number(10.0, doc="the base of the powers")})
 def logspace(b: Emitter, *, base: float, dtype: DType, **even: Any) -> Any:
     """Powers of `base`, whose exponents go from start to stop in equal steps
 

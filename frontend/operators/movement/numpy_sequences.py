@@ -32,7 +32,10 @@ def _steps(b: Emitter, x: Any, axis: int) -> Any:
 @operator(
     "_npi_diff",
     inputs=("a",),
-    attrs={"n": integer(1, low=0, doc="how often differences are taken"), "axis": integer(-1, doc="along which")},
+    attrs={
+        "n": integer(1, low=0, doc="how often differences are taken"),
+        "axis": integer(-1, doc="the axis along which differences are taken"),
+    },
 )
 def diff(b: Emitter, a: Any, *, n: int, axis: int) -> Any:
     """The differences of neighbours along an axis, taken `n` times
@@ -99,9 +102,9 @@ def ediff1d(
 # Insertion and removal
 
 _PLACES = {
-    "start": optional(integer(doc="of a slice of places"), None),
-    "stop": optional(integer(doc="of a slice of places"), None),
-    "step": optional(integer(doc="of a slice of places"), None),
+    "start": optional(integer(doc="the start of a slice of places"), None),
+    "stop": optional(integer(doc="the stop of a slice of places"), None),
+    "step": optional(integer(doc="the step of a slice of places"), None),
     "int_ind": optional(integer(doc="one place"), None),
     "axis": optional(integer(doc="None: of the flattened array"), None),
 }
@@ -373,7 +376,7 @@ def polyval(b: Emitter, p: Any, x: Any) -> Any:
     "_npi_rot90",
     attrs={
         "k": integer(1, doc="how many quarter turns"),
-        "axes": optional(shape(doc="of the plane; None: (0, 1)"), None),
+        "axes": optional(shape(doc="the axes of the plane; None: (0, 1)"), None),
     },
 )
 def rot90(b: Emitter, data: Any, *, k: int, axes: Shape | None) -> Any:

@@ -35,7 +35,7 @@ def _ends(b: Emitter, x: Any, axis: int, low: int, high: int, mode: str) -> Any:
     attrs={
         "mode": enum(("constant", "edge", "reflect"), doc="what is added"),
         "pad_width": shape(doc="per axis: elements to add before and after"),
-        "constant_value": number(0.0, doc="of the added elements, for `constant`"),
+        "constant_value": number(0.0, doc="the value of the added elements, for `constant`"),
     },
 )
 def pad(b: Emitter, data: Any, *, mode: str, pad_width: Shape, constant_value: float) -> Any:

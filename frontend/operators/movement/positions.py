@@ -22,9 +22,9 @@ from gluonjit.operators.support import axis_in, scalar, shape_text
     inputs=("indices",),
     attrs={
         "depth": integer(doc="length of the new last axis"),
-        "on_value": number(1.0, doc="at the index"),
+        "on_value": number(1.0, doc="the value at the index"),
         "off_value": number(0.0, doc="elsewhere"),
-        "dtype": dtype(F32, among=FLOATS_AND_INTEGERS, doc="of the result"),
+        "dtype": dtype(F32, among=FLOATS_AND_INTEGERS, doc="the element type of the result"),
     },
 )
 def one_hot(b: Emitter, indices: Any, *, depth: int, on_value: float, off_value: float, dtype: DType) -> Any:
@@ -82,7 +82,7 @@ def _checked_sizes(shape: Shape | None, what: str) -> Shape:
 @operator(
     "_ravel_multi_index",
     aliases=("ravel_multi_index",),
-    attrs={"shape": optional(shape(doc="of the array that the positions are in"), None)},
+    attrs={"shape": optional(shape(doc="the shape of the array that the positions are in"), None)},
     gradient=gradients.zero,
 )
 def ravel_multi_index(b: Emitter, data: Any, *, shape: Shape | None) -> Any:
@@ -106,7 +106,7 @@ def ravel_multi_index(b: Emitter, data: Any, *, shape: Shape | None) -> Any:
 @operator(
     "_unravel_index",
     aliases=("unravel_index",),
-    attrs={"shape": optional(shape(doc="of the array that the positions are in"), None)},
+    attrs={"shape": optional(shape(doc="the shape of the array that the positions are in"), None)},
     gradient=gradients.zero,
 )
 def unravel_index(b: Emitter, data: Any, *, shape: Shape | None) -> Any:

@@ -66,7 +66,7 @@ def _check_scatter(operator: str, data: Any, indices: Any, shape: Shape) -> None
         )
 
 
-@operator("scatter_nd", inputs=("data", "indices"), attrs={"shape": shape(doc="of the result")})
+@operator("scatter_nd", inputs=("data", "indices"), attrs={"shape": shape(doc="the shape of the result")})
 def scatter_nd(b: Emitter, data: Any, indices: Any, *, shape: Shape) -> Any:
     """Writes `data` to zeros at [indices[0], indices[1], …]; the last of several writes to one position is kept
 
@@ -86,7 +86,7 @@ def scatter_nd(b: Emitter, data: Any, indices: Any, *, shape: Shape) -> Any:
 @operator(
     "_scatter_set_nd",
     inputs=("lhs", "rhs", "indices"),
-    attrs={"shape": shape(doc="of lhs and of the result")},
+    attrs={"shape": shape(doc="the shape of lhs and of the result")},
     infer_inputs=first_from_output,
 )
 def scatter_set_nd(b: Emitter, lhs: Any, rhs: Any, indices: Any, *, shape: Shape) -> Any:

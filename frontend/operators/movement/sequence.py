@@ -34,7 +34,7 @@ def _attrs(**more: Any) -> dict[str, Any]:
     return {
         "use_sequence_length": boolean(False, doc="whether there is an input `sequence_length`"),
         **more,
-        "axis": integer(0, doc="of time: 0 or 1"),
+        "axis": integer(0, doc="the axis of time: 0 or 1"),
     }
 
 

@@ -184,9 +184,9 @@ def _but_axis(attrs: Mapping[str, Any], inputs: Shapes, outputs: Shapes) -> Shap
 @operator(
     "slice_axis",
     attrs={
-        "axis": integer(doc="that is cut"),
+        "axis": integer(doc="the axis that is cut"),
         "begin": integer(doc="the first position"),
-        "end": optional(integer(doc="exclusive; None: to the end"), REQUIRED),
+        "end": optional(integer(doc="the end, exclusive; None: to the end"), REQUIRED),
     },
     infer_inputs=_but_axis,
     clips=True,
@@ -280,7 +280,7 @@ def _exceeds(axis: int, size: int, limit: int) -> str:
         "num_args": integer(low=1, high=2, doc="how many inputs there are"),
         "offset": shape((0, 0), doc="(y, x) of the corner"),
         "h_w": shape((0, 0), doc="height and width, if there is no second input"),
-        "center_crop": boolean(False, doc="take the center and ignore the offset"),
+        "center_crop": boolean(False, doc="whether to take the center and ignore the offset"),
     },
 )
 def crop(

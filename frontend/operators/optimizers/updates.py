@@ -84,7 +84,7 @@ _SCALE = {
     "clip_gradient": number(-1.0, doc="the bound that gradients are clipped to; none if negative"),
 }
 _MOMENTUM = {"momentum": number(0.0, doc="the share of the old momentum in the new one")}
-_LAZY = {"lazy_update": boolean(True, doc="for sparse gradients")}
+_LAZY = {"lazy_update": boolean(True, doc="whether sparse gradients update only the rows that they have")}
 _BETA1 = number(0.9, doc="the share of the old mean of gradients in the new one")
 _BETA2 = number(0.999, doc="the share of the old mean of squared gradients in the new one")
 _EPSILON = number(1e-8, doc="what keeps the divisor from 0")
@@ -297,7 +297,7 @@ _declare(
     ("z", "n"),
     {
         **_LR,
-        "lamda1": number(0.01, doc="of the L1 penalty"),
+        "lamda1": number(0.01, doc="the factor of the L1 penalty"),
         "beta": number(1.0, doc="what is added to sqrt(n)"),
         **_WD,
         **_SCALE,

@@ -25,7 +25,7 @@ from gluonjit.operators.support import (
 )
 
 
-@operator("Cast", aliases=("cast",), attrs={"dtype": dtype(doc="of the result")}, same_shape=True)
+@operator("Cast", aliases=("cast",), attrs={"dtype": dtype(doc="the element type of the result")}, same_shape=True)
 def cast(b: Emitter, data: Any, *, dtype: DType) -> Any:
     """The input converted to another element type
 
@@ -39,7 +39,7 @@ def cast(b: Emitter, data: Any, *, dtype: DType) -> Any:
     return convert(b, data, dtype)
 
 
-@operator("amp_cast", attrs={"dtype": dtype(doc="of the result")}, same_shape=True)
+@operator("amp_cast", attrs={"dtype": dtype(doc="the element type of the result")}, same_shape=True)
 def amp_cast(b: Emitter, data: Any, *, dtype: DType) -> Any:
     """`Cast` for float inputs, as automatic mixed precision inserts it; other inputs are returned unchanged
 
@@ -57,7 +57,7 @@ def amp_cast(b: Emitter, data: Any, *, dtype: DType) -> Any:
     inputs=lambda attrs: tuple(f"data_{k}" for k in range(attrs["num_outputs"])),
     attrs={
         "num_outputs": counted(doc="how many inputs there are"),
-        "cast_narrow": boolean(False, doc="to the narrowest type, not the widest"),
+        "cast_narrow": boolean(False, doc="whether to convert to the narrowest type, not the widest"),
     },
     outputs=lambda attrs: tuple(f"output{k}" for k in range(attrs["num_outputs"])),
 )
@@ -224,7 +224,7 @@ def _loss_gradient(
     attrs={
         "grad_scale": number(1.0, doc="what the gradient is multiplied by"),
         "valid_thresh": number(0.0, doc="what elements that count exceed, for `valid`"),
-        "normalization": enum(("batch", "null", "valid"), "null", doc="by what the gradient is divided"),
+        "normalization": enum(("batch", "null", "valid"), "null", doc="what the gradient is divided by"),
     },
     same_shape=True,
 )

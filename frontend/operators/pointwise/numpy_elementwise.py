@@ -123,9 +123,9 @@ def around(b: Emitter, x: Any, *, decimals: int) -> Any:
     "_npi_nan_to_num",
     attrs={
         "copy": boolean(True, doc="has no effect"),
-        "nan": number(0.0, doc="in place of NaN"),
-        "posinf": optional(number(doc="in place of infinity; None: the largest finite number"), None),
-        "neginf": optional(number(doc="in place of -infinity; None: the least finite number"), None),
+        "nan": number(0.0, doc="what replaces NaN"),
+        "posinf": optional(number(doc="what replaces infinity; None: the largest finite number"), None),
+        "neginf": optional(number(doc="what replaces -infinity; None: the least finite number"), None),
     },
     same_shape=True,
 )

@@ -12,8 +12,10 @@ from gluonjit.operators.attributes import boolean, dtype, enum, integer, optiona
 from gluonjit.operators.registry import OperatorError, operator
 from gluonjit.operators.support import convert, require_numeric
 
-_AXIS = {"axis": optional(integer(doc="along which to sort; None: the flattened data"), -1)}
-_INDEX_TYPE = dtype(F32, among=("float16", "float32", "float64", "int32", "int64", "uint8"), doc="of the indices")
+_AXIS = {"axis": optional(integer(doc="the axis along which to sort; None: the flattened data"), -1)}
+_INDEX_TYPE = dtype(
+    F32, among=("float16", "float32", "float64", "int32", "int64", "uint8"), doc="the element type of the indices"
+)
 
 
 def _line(b: Emitter, name: str, data: Any, axis: int | None) -> tuple[Any, int]:
@@ -84,7 +86,7 @@ def _topk_outputs(attrs: Mapping[str, Any]) -> tuple[str, ...]:
         **_AXIS,
         "k": integer(1, doc="number of elements; less than 1: all"),
         "ret_typ": enum(("value", "indices", "mask", "both"), "indices", doc="what the result is"),
-        "is_ascend": boolean(False, doc="select the smallest elements"),
+        "is_ascend": boolean(False, doc="whether to select the smallest elements"),
         "dtype": _INDEX_TYPE,
     },
     outputs=_topk_outputs,

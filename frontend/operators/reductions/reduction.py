@@ -21,7 +21,7 @@ from gluonjit.operators.support import moments as central_moments
 _ATTRS = {
     "axis": axes(None, doc="axes to reduce; None or () means all"),
     "keepdims": boolean(False, doc="whether reduced axes stay, with length 1"),
-    "exclude": boolean(False, doc="reduce the axes that are not in `axis`"),
+    "exclude": boolean(False, doc="whether to reduce the axes that are not in `axis`"),
 }
 
 
@@ -166,7 +166,8 @@ def _norm_gradient(b: Emitter, g: Any, y: Any, x: Any, *, ord: int, axis: Shape 
         "axis": axes(None, doc="axes to reduce; None or () means all"),
         "out_dtype": optional(
             dtype(
-                among=("float16", "float32", "float64", "int32", "int64", "int8"), doc="of the result; None: the data's"
+                among=("float16", "float32", "float64", "int32", "int64", "int8"),
+                doc="the element type of the result; None: the data's",
             )
         ),
         "keepdims": boolean(False, doc="whether reduced axes stay, with length 1"),
@@ -240,7 +241,7 @@ def _position(b: Emitter, data: Any, op: str, axis: int | None, keepdims: bool) 
 
 
 _POSITION = {
-    "axis": optional(integer(doc="along which to search; None: in the flattened data"), None),
+    "axis": optional(integer(doc="the axis along which to search; None: in the flattened data"), None),
     "keepdims": boolean(False, doc="whether reduced axes stay, with length 1"),
 }
 
@@ -293,10 +294,11 @@ def argmax_channel(b: Emitter, data: Any) -> Any:
     aliases=("cumsum",),
     inputs=("a",),
     attrs={
-        "axis": optional(integer(doc="along which to sum; None: the flattened data"), None),
+        "axis": optional(integer(doc="the axis along which to sum; None: the flattened data"), None),
         "dtype": optional(
             dtype(
-                among=("float16", "float32", "float64", "int32", "int64", "int8"), doc="of the result; None: the data's"
+                among=("float16", "float32", "float64", "int32", "int64", "int8"),
+                doc="the element type of the result; None: the data's",
             )
         ),
     },

@@ -100,7 +100,7 @@ def _declare(
         },
         "size": optional(shape(doc="shape of the result; None: that of the parameters"), None),
         "ctx": CTX,
-        **({"dtype": dtype(F32, among=_FLOATS, doc="of the result")} if typed else {}),
+        **({"dtype": dtype(F32, among=_FLOATS, doc="the element type of the result")} if typed else {}),
     }
     operator(
         f"_npi_{name}",
@@ -204,7 +204,7 @@ for _suffix in ("", "_n"):
         "logit": optional(number(doc="its logit; None: the input"), None),
         "size": optional(shape(doc="shape of the result; None: that of the parameters"), None),
         "ctx": CTX,
-        "dtype": dtype(F32, among=("bool", *_FLOATS, "int32", "uint8"), doc="of the result"),
+        "dtype": dtype(F32, among=("bool", *_FLOATS, "int32", "uint8"), doc="the element type of the result"),
         "is_logit": boolean(False, doc="whether the parameter is `logit`"),
     },
     streams=lambda attrs, training: 1,

@@ -27,7 +27,7 @@ def _one_stream(attrs: Mapping[str, Any], training: bool) -> int:
     attrs={
         "low": integer(doc="the least number"),
         "high": integer(doc="one more than the largest number"),
-        "shape": optional(shape(doc="of the result"), None),
+        "shape": optional(shape(doc="the shape of the result"), None),
         "ctx": CTX,
         "dtype": optional(dtype(among=("int32", "int64"), doc="None is int32")),
     },
@@ -58,9 +58,11 @@ def randint(b: Emitter, *, low: int, high: int, shape: Shape | None, ctx: str, d
     "_sample_multinomial",
     aliases=("sample_multinomial",),
     attrs={
-        "shape": shape((), doc="of the draws per distribution"),
-        "get_prob": boolean(False, doc="also give the logarithm of each draw's probability"),
-        "dtype": dtype(I32, among=("float16", "float32", "float64", "int32", "uint8"), doc="of the result"),
+        "shape": shape((), doc="the shape of the draws from each distribution"),
+        "get_prob": boolean(False, doc="whether to give the logarithm of each draw's probability, too"),
+        "dtype": dtype(
+            I32, among=("float16", "float32", "float64", "int32", "uint8"), doc="the element type of the result"
+        ),
     },
     outputs=lambda attrs: ("output0", "output1") if attrs["get_prob"] else ("output",),
     streams=_one_stream,

@@ -29,7 +29,7 @@ from gluonjit.operators.support import convert, require_same_shape
 Draw = Callable[..., Any]
 """`draw(b, *parameters, shape=, dtype=)`, with parameters as tensors of `dtype` that broadcast to `shape`."""
 
-_DTYPE = optional(dtype(among=("float16", "float32", "float64"), doc="of the result; None is float32"))
+_DTYPE = optional(dtype(among=("float16", "float32", "float64"), doc="the element type of the result; None is float32"))
 
 
 @dataclass(frozen=True)
@@ -129,14 +129,14 @@ def _declare(d: Distribution) -> None:
 
     random.__doc__, like.__doc__, sample.__doc__ = _documents(d)
     plain = (f"random_{d.name}", d.name) if d.name in ("uniform", "normal") else (f"random_{d.name}",)
-    placed = {"shape": optional(shape(doc="of the result"), None), "ctx": CTX, "dtype": _DTYPE}
+    placed = {"shape": optional(shape(doc="the shape of the result"), None), "ctx": CTX, "dtype": _DTYPE}
     operator(f"_random_{d.name}", aliases=plain, inputs=(), attrs={**d.parameters, **placed}, streams=streams)(random)
     operator(f"_random_{d.name}_like", attrs=d.parameters, streams=streams, same_shape=True)(like)
     operator(
         f"_sample_{d.name}",
         aliases=(f"sample_{d.name}",),
         inputs=d.tensors,
-        attrs={"shape": shape((), doc="of each sample"), "dtype": _DTYPE},
+        attrs={"shape": shape((), doc="the shape of each sample"), "dtype": _DTYPE},
         streams=streams,
         gradient=gradients.zero,
     )(sample)

@@ -80,8 +80,8 @@ def to_tensor(b: Emitter, data: Any) -> Any:
 @operator(
     "_image_normalize",
     attrs={
-        "mean": numbers((0.0, 0.0, 0.0, 0.0), doc="of each channel, or of all"),
-        "std": numbers((1.0, 1.0, 1.0, 1.0), doc="of each channel, or of all"),
+        "mean": numbers((0.0, 0.0, 0.0, 0.0), doc="the mean of each channel, or of all"),
+        "std": numbers((1.0, 1.0, 1.0, 1.0), doc="the standard deviation of each channel, or of all"),
     },
 )
 def normalize(b: Emitter, data: Any, *, mean: tuple[float, ...], std: tuple[float, ...]) -> Any:
@@ -114,8 +114,8 @@ def normalize(b: Emitter, data: Any, *, mean: tuple[float, ...], std: tuple[floa
     attrs={
         "x": integer(low=0, doc="left edge in pixels"),
         "y": integer(low=0, doc="top edge in pixels"),
-        "width": integer(low=1, doc="in pixels"),
-        "height": integer(low=1, doc="in pixels"),
+        "width": integer(low=1, doc="width in pixels"),
+        "height": integer(low=1, doc="height in pixels"),
     },
 )
 def crop(b: Emitter, data: Any, *, x: int, y: int, width: int, height: int) -> Any:

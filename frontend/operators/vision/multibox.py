@@ -46,8 +46,8 @@ def _cell(b: Emitter, n: Extent) -> Any:
 @operator(
     "_contrib_MultiBoxPrior",
     attrs={
-        "sizes": numbers((1.0,), doc="relative to the image's height"),
-        "ratios": numbers((1.0,), doc="width / height"),
+        "sizes": numbers((1.0,), doc="the sizes of anchors, relative to the image's height"),
+        "ratios": numbers((1.0,), doc="the shapes of anchors: width / height"),
         "clip": boolean(False, doc="whether boxes are clipped to the image"),
         "steps": numbers((-1.0, -1.0), doc="distances between centers (y, x); -1: one cell of the feature map"),
         "offsets": numbers((0.5, 0.5), doc="position of the center in its cell (y, x)"),

@@ -108,8 +108,8 @@ def _interpolated_at_run_time(b: Emitter, x: Any, axis: int, size: Extent, align
     "_contrib_BilinearResize2D",
     inputs=lambda attrs: ("data", "like") if attrs["mode"] == "like" else ("data",),
     attrs={
-        "height": integer(1, low=1, doc="of the result, in pixels"),
-        "width": integer(1, low=1, doc="of the result, in pixels"),
+        "height": integer(1, low=1, doc="the height of the result, in pixels"),
+        "width": integer(1, low=1, doc="the width of the result, in pixels"),
         "scale_height": optional(number(doc="replaces height, as factor")),
         "scale_width": optional(number(doc="replaces width, as factor")),
         "mode": enum(("size", "odd_scale", "like", *_ROUNDED), "size", doc="how the new size is computed"),

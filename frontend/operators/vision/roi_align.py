@@ -19,7 +19,7 @@ from gluonjit.operators.vision.roi_pooling import check_regions
 MOST_ASKED = 256
 """Limit on the samples along an axis set by attributes; a loop runs over their square."""
 MOST_SAMPLES = 4096
-"""Per cell and axis; only regions far larger than their image have more."""
+"""The most samples per cell and axis; only regions far larger than their image would have more."""
 
 
 @operator(

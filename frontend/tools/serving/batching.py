@@ -34,7 +34,7 @@ class _Waiting:
     """Requests of equal keys can be merged."""
     arrived: float
     latest: float
-    """When it is of no use any more; in seconds of `time.monotonic`, as is `arrived`."""
+    """The time after which an answer is of no use, in seconds of `time.monotonic`, as is `arrived`."""
     result: Future[Arrays] = field(default_factory=Future)
 
 

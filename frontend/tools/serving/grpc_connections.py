@@ -37,7 +37,7 @@ class Connections:
     def __init__(self, port: int, most: int, share: float) -> None:
         self._port, self._most, self._share = port, most, share
         self.calls: Counter[Peer] = Counter()
-        """How many each peer has at the moment."""
+        """The number of running calls of each peer."""
         self._peers: dict[int, Peer | None] = {}
         """The peers of the sockets that were seen at the last look, by inode; None if a socket is none of gRPC's."""
 

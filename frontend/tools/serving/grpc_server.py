@@ -34,7 +34,7 @@ _SMALL = 16 * 1024
 _PIECE = 4096
 """Numbers that are converted at a time."""
 _LOOKS = 0.5
-"""Seconds between looks how many connections there are."""
+"""Seconds between two counts of the connections."""
 
 _CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
@@ -59,7 +59,7 @@ _CONTENTS = {
 
 class GrpcServer:
     def __init__(self, service: Service, host: str, port: int, connections: int) -> None:
-        """OSError for an address that cannot be had."""
+        """OSError for an address at which the server cannot listen."""
         self.service = service
         limits = service.limits
         self._calls = Shares(limits.calls, limits.client_share)
@@ -67,8 +67,8 @@ class GrpcServer:
         """The clients of calls whose message has not arrived, the oldest call first."""
         self._server = grpc.aio.server(maximum_concurrent_rpcs=limits.calls, options=_options(limits, connections))
         methods = _Methods(service)
-        # To the client each method takes a message and gives one. As streams, the server says when it waits for these,
-        # and so for how long.
+        # For clients each method takes one message and returns one. Because they are declared as streams, the server
+        # decides when it waits for messages, and so for how long.
         handlers = {
             name: grpc.stream_stream_rpc_method_handler(
                 self._answering(name, message(f"{name}Request").FromString, getattr(methods, name)),
@@ -81,9 +81,9 @@ class GrpcServer:
         try:
             self.port = self._server.add_insecure_port(address)
         except RuntimeError as e:
-            raise OSError(f"{address} cannot be had: {e}") from None
+            raise OSError(f"cannot listen at {address}: {e}") from None
         if self.port == 0:
-            raise OSError(f"{address} cannot be had")
+            raise OSError(f"cannot listen at {address}")
         self._connections = Connections(self.port, connections, limits.client_share)
 
     async def start(self) -> int:
@@ -166,9 +166,9 @@ class GrpcServer:
             self._reading.pop(reading, None)
             reading.cancel()
         if not done:
-            raise Refused(504, f"the message was not there after {self.service.limits.body_timeout:g} seconds")
+            raise Refused(504, f"the message did not arrive within {self.service.limits.body_timeout:g} seconds")
         if reading.cancelled():
-            raise Refused(429, "other calls came, and the message was not there")
+            raise Refused(429, "the message had not arrived when other calls needed its place")
         return reading.result()
 
     def _make_room(self, who: str) -> None:
@@ -192,7 +192,7 @@ class _Call:
 
 
 def _options(limits: Limits, connections: int) -> list[tuple[str, int]]:
-    """`grpc_types.h` has what they mean."""
+    """The options of gRPC's server; `grpc_types.h` explains them."""
     return [
         ("grpc.so_reuseport", 0),
         ("grpc.max_receive_message_length", limits.largest_message),
@@ -215,7 +215,7 @@ def _options(limits: Limits, connections: int) -> list[tuple[str, int]]:
 
 
 class _Methods:
-    """One for each of METHODS."""
+    """A method for each of METHODS."""
 
     def __init__(self, service: Service) -> None:
         self.service, self.store = service, service.store
@@ -319,7 +319,7 @@ def _read(request: Any, served: Served, limits: Limits) -> Inference:
 
 
 def _from_contents(values: Any, x: Any, shape: tuple[int, ...]) -> np.ndarray:
-    """Floats are those that were sent, NaN among them."""
+    """The array of an input that was sent in `contents`. Floats are taken as they are, NaN among them."""
     if len(values) != math.prod(shape):
         raise Refused(400, f"input {shown(x.name)}: data has {len(values)} elements, not {list(shape)}")
     pieces = (values[k : k + _PIECE] for k in range(0, len(values), _PIECE))

@@ -10,7 +10,8 @@ from gluonjit.tools.serving.grpc_messages import MESSAGES, SCALARS
 _FIELD_COST = 256
 """Bytes that a field takes: the largest message in a message, and Python's view of it."""
 _PACKED_COST = 16
-"""Times as much memory as packed numbers take at most: one byte is eight, and its copy in an array."""
+"""The most memory that packed numbers take, in bytes per byte: one byte may be a number of eight bytes, and so may its
+copy in an array."""
 _BYTES_COST = 2
 
 

@@ -32,7 +32,7 @@ class Connection(HttpToolsProtocol, asyncio.BufferedProtocol):
     _in_headers = True
     """Whether the next bytes are of a first line or of headers."""
     _body: memoryview | None = None
-    """What is still empty of a long body."""
+    """The memory of a long body that is still to be filled."""
     _body_complete: asyncio.Future[None]
     _take: Callable[[int], None]
 
@@ -142,7 +142,7 @@ class Connection(HttpToolsProtocol, asyncio.BufferedProtocol):
         self._refuse(b"431 Request Header Fields Too Large", b"the headers are too long")
 
     def on_chunk_header(self) -> None:
-        """Each costs as much as a kilobyte of a body does."""
+        """Counts a chunk, which costs as much as a kilobyte of a body does."""
         self._chunks += 1
         if self._chunks > self.limits.chunks + self._chunk_bytes // KB:
             raise ValueError("too many small chunks")
@@ -197,7 +197,7 @@ class Connection(HttpToolsProtocol, asyncio.BufferedProtocol):
 
     @property
     def has_no_request(self) -> bool:
-        """Whether nothing is there that could be answered, but for a beginning."""
+        """Whether no request has arrived completely, so that there is nothing to answer."""
         return self.transport is not None and (self.cycle is None or self.cycle.response_complete)
 
     def _close_if_idle(self) -> None:

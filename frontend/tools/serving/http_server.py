@@ -31,11 +31,12 @@ from gluonjit.tools.serving.served_models import ModelStore, Served
 _log = logging.getLogger("gluonjit.serve")
 
 _JSON_COST = 8
-"""Times as much memory as JSON takes, its copies and its numbers do at most: two characters may be a number."""
+"""The most memory that JSON, its copies and its numbers take together, in bytes per byte of JSON: two characters may be
+a number."""
 _WRITTEN_NUMBER = 64
 """Bytes that a number of an answer takes while it is written as JSON and joined."""
 _SMALL = 16 * 1024
-"""Bytes that are parsed at once; what is longer, on another thread."""
+"""The most bytes that are parsed on the event loop's thread; longer ones are parsed on another."""
 _SENT = 256 * 1024
 """Bytes of an answer that are sent at a time."""
 
@@ -310,7 +311,7 @@ class _Handlers:
     async def _controlled(self, request: Request, change: Callable[[str], None]) -> Response:
         origin = request.headers.get("origin")
         if origin is not None and origin.partition("://")[2] != request.headers.get("host"):
-            raise Refused(403, "pages of other servers do not load and unload models")
+            raise Refused(403, "pages of other servers may not load and unload models")
         body = await self._control(request)
         await controlled(self.service, request.path_params["model"], body.get("parameters"), change)
         return Response()
@@ -402,7 +403,7 @@ class _Handlers:
             raise self._late() from None
 
     def _late(self) -> Refused:
-        return Refused(408, f"the body was not there after {self.service.limits.body_timeout:g} seconds")
+        return Refused(408, f"the body did not arrive within {self.service.limits.body_timeout:g} seconds")
 
     async def _body(self, request: Request, limit: int, take: Callable[[int], None]) -> bytearray:
         """The body; Refused where it is longer than `limit`, or does not come in time. `take` counts its bytes as the

@@ -20,7 +20,7 @@ from gluonjit.tools.serving.limits import Limits
 
 _SIZE = struct.Struct("<Q")
 _NICE = 5
-"""So much the event loop comes first."""
+"""How much these processes lower their priority (`os.nice`), so that the event loop comes first."""
 
 
 class Processes:

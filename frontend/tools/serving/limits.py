@@ -14,7 +14,7 @@ KB, MB = 2**10, 2**20
 
 
 class About(NamedTuple):
-    """What a limit is, for those who read of it."""
+    """What a limit is, for its description."""
 
     text: str
     unit: str = "N"
@@ -100,8 +100,8 @@ def client(address: str) -> str:
 
 
 class Shares:
-    """So much of something, of which each client may have a share of what the others leave: nobody can take all of it,
-    and a client that is alone can have most."""
+    """An amount, such as bytes, of which each client may have a share of what the others leave: nobody can take all of
+    it, and a client that is alone can have most."""
 
     def __init__(self, most: int, share: float) -> None:
         self.most, self.share = most, share

@@ -34,7 +34,7 @@ def connections_possible(wanted: int, protocols: int) -> int:
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A socket that listens. OSError with the address for one that cannot be had."""
+    """A socket that listens. OSError, with the address, if that is not possible."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     found = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -44,7 +44,7 @@ def listening(host: str, port: int) -> socket.socket:
         found.setblocking(False)
     except (OSError, OverflowError) as e:
         found.close()
-        raise OSError(f"{host}:{port} cannot be had: {e}") from None
+        raise OSError(f"cannot listen at {host}:{port}: {e}") from None
     return found
 
 

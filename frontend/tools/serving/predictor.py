@@ -62,7 +62,7 @@ class Predictor:
         threads: int | None = None,
         sizes: Sequence[int] | None = None,
     ) -> None:
-        """MXNetError for files that are none, ValueError for other arguments that are wrong."""
+        """MXNetError for files that do not exist, ValueError for other arguments that are wrong."""
         self.files = tuple(os.fspath(f) for f in files)
         self.declared = {name: _declared(name, shape) for name, shape in (inputs or {}).items()}
         self._given = dict(inputs or {})
@@ -160,7 +160,7 @@ class Predictor:
     def _check_rows(self, arrays: Mapping[str, np.ndarray]) -> None:
         counts = {name: x.shape[0] if x.ndim else None for name, x in arrays.items()}
         if len(set(counts.values())) != 1 or None in counts.values():
-            raise ValueError(f"the arrays of a batch have as many rows each, not {counts}")
+            raise ValueError(f"the arrays of a batch must have equally many rows, not {counts}")
 
     def _in_parts(self, arrays: dict[str, np.ndarray], sizes: tuple[int, ...]) -> dict[str, np.ndarray]:
         count = len(next(iter(arrays.values())))

@@ -64,7 +64,7 @@ class Served:
         with self._files() as files:
             try:
                 self._open(files, options)
-            except (MXNetError, ValueError) as e:  # it speaks of the copies
+            except (MXNetError, ValueError) as e:  # its message names the copies
                 said = str(e)
                 for copy, file in zip(files, source.files):
                     said = said.replace(copy, file)

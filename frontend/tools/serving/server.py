@@ -86,7 +86,7 @@ async def serve(
     ready: Callable[[Server, int, int | None], None] = lambda server, port, grpc_port: None,
 ) -> None:
     """Serves until a signal ends it. `ready` is called with the server and its ports when requests can come.
-    `grpc_port`: None for no gRPC. OSError for a port that cannot be had."""
+    `grpc_port`: None for no gRPC. OSError for a port at which it cannot listen."""
     own = listening(host, port)
     connections = connections_possible(service.limits.connections, 1 if grpc_port is None else 2)
     service.store.hand_over = asyncio.get_running_loop().call_soon_threadsafe

@@ -1,4 +1,4 @@
-"""`BatchProcessor`: what is done with one batch; a subclass does otherwise."""
+"""`BatchProcessor`: what is done with one batch, which subclasses may change."""
 
 from __future__ import annotations
 

@@ -120,9 +120,8 @@ class MetricHandler(EpochBegin, BatchEnd):
 
 
 class ValidationHandler(TrainBegin, BatchEnd, EpochEnd):
-    """Calls `eval_fn(val_data=…, batch_axis=…, event_handlers=…)` every `epoch_period` epochs, `batch_period` batches.
-
-    None or 0 as period: never.
+    """Calls `eval_fn(val_data=…, batch_axis=…, event_handlers=…)` every `epoch_period` epochs and every `batch_period`
+    batches; None or 0: never.
     """
 
     def __init__(
@@ -254,7 +253,7 @@ class _Best:
 class CheckpointHandler(TrainBegin, BatchEnd, EpochEnd):
     """Saves parameters and trainer states as `<prefix>-epoch<e>batch<b>.params` and `.states`.
 
-    * every `epoch_period` epochs, `batch_period` batches (None: never); the newest `max_checkpoints` are kept.
+    * every `epoch_period` epochs and every `batch_period` batches (None: never); the newest `max_checkpoints` are kept.
     * `save_best`: also `<prefix>-best.…` whenever `monitor` has improved (`mode`: "min", "max", or "auto": larger is
       better for accuracy and F1, smaller for all others).
     * `resume_from_checkpoint`: training goes on from the newest checkpoint in `model_dir`, for what is left of the
