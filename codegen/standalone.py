@@ -664,7 +664,7 @@ def _read(code: TargetCode, prepare: Prepare) -> tuple[int, ...]:
     """Where in the weights the inputs of a prepare function lie."""
     found = tuple(code.sources[i - code.arguments] if i >= code.arguments else None for i in prepare.inputs)
     if None in found:
-        raise IRError(f"{prepare.name} reads an input that is no weight")
+        raise IRError(f"{prepare.name} reads an input that is not a weight")
     return tuple(at for at in found if at is not None)
 
 

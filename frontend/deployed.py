@@ -63,7 +63,7 @@ class Deployed:
                 f: getattr(library, f"{name}_{f}") for f in ("create", "run", "free", "message", "describe")
             }
         except AttributeError as e:
-            raise MXNetError(f"{path} is no library that `gluonjit build` made, or was renamed: {e}") from None
+            raise MXNetError(f"{path} is not a library that `gluonjit build` made, or was renamed: {e}") from None
         for f in ("message", "describe"):
             self._functions[f].restype = ctypes.c_char_p
         facts = json.loads(self._functions["describe"]())

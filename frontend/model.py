@@ -48,7 +48,7 @@ def load_params(prefix: str, epoch: int) -> tuple[Params, Params]:
     if not arrays:
         logging.warning("Params file '%s' is empty", file)
     elif not isinstance(arrays, dict):
-        raise ValueError(f"{file} holds arrays without names, so it is no checkpoint")
+        raise ValueError(f"{file} holds arrays without names, so it is not a checkpoint")
     else:
         for key, x in arrays.items():
             kind, _, name = key.partition(":")

@@ -63,7 +63,7 @@ def problem_of(name: str, value: Any) -> str | None:
     """What is wrong with an annotation of that name, if anything."""
     declared = ANNOTATIONS.get(name)
     if declared is None:
-        return f"{name} is no annotation that is declared (ir/annotations.py)"
+        return f"{name} is not a declared annotation (ir/annotations.py)"
     if not declared.fits(value):
         return f"{name} = {value} must be {declared.type}"
     return None

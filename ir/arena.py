@@ -20,7 +20,7 @@ class Tenant(NamedTuple):
     value: Value | None
     """What lies there; None for an op's workspace."""
     offset: Extent
-    """Bytes."""
+    """The offset in the arena, in bytes."""
     nbytes: Extent
     first: int
     last: int

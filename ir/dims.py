@@ -266,7 +266,7 @@ def parse(text: str) -> Extent:
         factors = m[2].split("*") if m else []
         numbers = [f for f in factors if f.isdigit()]
         if m is None or (at and not m[1]) or any(len(f) > 18 for f in numbers) or len(factors) > MAX_DEGREE:
-            raise IRError(f"{text!r} is no extent: an integer, a name, or a sum of products of them, as 12*n+1")
+            raise IRError(f"{text!r} is not an extent: an integer, a name, or a sum of products of them, as 12*n+1")
         names = tuple(sorted(name for f in factors if not f.isdigit() for name in named(f).names))
         c = math.prod(map(int, numbers))
         terms[names] = terms.get(names, 0) + (-c if m[1] == "-" else c)

@@ -24,7 +24,7 @@ samples are also expanded over a `Builder`, tests find it:
 * a fraction beside integers, a bool or an array of NumPy beside anything: what is not an int or a float is made a
   constant by `b.constant(x, dtype)`;
 * operands of two element types, which no primitive takes;
-* `x += y`, which would write into the array that `x` is, be it the user's;
+* `x += y`, which would write into the array that `x` is, even if it is the user's;
 * `if x > y:` and `and`, `or`, `not`, `max`, which ask for a truth that a graph does not know. Both conditions: `&`.
 
 Arithmetic among numbers alone is Python's: `x * (1 / n)` has one constant.

@@ -80,7 +80,7 @@ class Value(Formula):
     def _emit(self, name: str, *operands: Any) -> Value:
         builder = self.builder and self.builder()
         if builder is None:
-            raise IRError(f"%{self.name} is no value of a graph that is being built: operators cannot add to it")
+            raise IRError(f"%{self.name} is not a value of a graph that is being built: operators cannot add to it")
         dtype = self.type.dtype
         if name == "div" and not dtype.is_float:
             raise IRError(f"{dtype} / {dtype}: in plain calls NumPy divides integers as floats; write b.div")

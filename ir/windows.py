@@ -139,7 +139,7 @@ def transposed(op: Op, whole: Window) -> Window:
 def sliced(op: Op, whole: Window) -> Window:
     """The window of the result of a slice whose operand has the window `whole`."""
     if any(step != 1 for step in op.attrs["step"] or ()):
-        raise IRError(f"%{op.result.name} is a slice with steps, which is no view")
+        raise IRError(f"%{op.result.name} is a slice with steps, which is not a view")
     skipped = sum(k * s for k, s in zip(op.attrs["start"], whole.strides, strict=True))
     return whole._replace(offset=whole.offset + skipped)
 

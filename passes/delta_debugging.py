@@ -1,6 +1,6 @@
 """Makes a graph that shows a fault of a pass smaller, as long as it still shows it (delta debugging).
 
-Tried are, over and over until nothing helps: fewer outputs; an inner value as the only output; a value as an input, so
+Over and over, until nothing helps, it tries: fewer outputs; an inner value as the only output; a value as an input, so
 that what computes it goes; an operand of an op in place of its result, if they have one type. Pieces begin large and
 are halved (Zeller and Hildebrandt, Simplifying and Isolating Failure-Inducing Input, 2002).
 """
@@ -44,7 +44,8 @@ def reduced(graph: Graph, shows: Shows, progress: Callable[[int, int], object] =
 
 
 def fails(pipeline: Pipeline, **how: object) -> Shows:
-    """What shows how a pipeline fails (`run_passes`, with these keywords): the first graph's pass and error again."""
+    """A `Shows` for a pipeline that fails (`run_passes`, with these keywords): with the pass and the error of the first
+    graph again."""
     kinds: list[tuple[str, type]] = []
 
     def shows(graph: Graph) -> bool:
@@ -59,8 +60,8 @@ def fails(pipeline: Pipeline, **how: object) -> Shows:
 
 
 def differs(pipeline: Pipeline, tolerance: float = 1e-3, seed: int = 0, **how: object) -> Shows:
-    """What shows that a pipeline changes results: by more than `tolerance`, relative to the largest element, for random
-    inputs of some small sizes, or in which elements are finite."""
+    """A `Shows` for a pipeline that changes results: by more than `tolerance`, relative to the largest element, for
+    random inputs of some small sizes, or in which elements are finite."""
 
     def shows(graph: Graph) -> bool:
         sizes = dict.fromkeys(dimensions(graph), LOWEST + 1)

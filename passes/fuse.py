@@ -72,9 +72,9 @@ def fuse(graph: Graph) -> Graph:
 class _DuplicateCheapOps(Rewriter):
     """Gives every user its own copy of ops that cost nothing: one-element constants, broadcasts, iotas.
 
-    So are numbers that are computed from open extents. If kernels shared their results, these would be written to
-    memory and read at every call. Uniform constants become
-    broadcasts of one element first. `_Fused` merges the copies that end up in one body.
+    Numbers that are computed from open extents are copied, too: if kernels shared their results, these would be written
+    to memory and read at every call. Uniform constants become broadcasts of one element first. `_Fused` merges the
+    copies that end up in one body.
     """
 
     def __init__(self, graph: Graph) -> None:

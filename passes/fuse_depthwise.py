@@ -24,7 +24,8 @@ from gluonjit.passes.manager import register_pass
 _TASKS = 10
 """Tasks that are wanted, for threads to share."""
 _TWICE = 0.08
-"""The share of rows that may be computed twice, for tasks that stay near, and more of them."""
+"""The largest share of rows that may be computed twice, so that tasks stay in near caches and there are more of
+them."""
 _CONSTANTS = 2
 """Registers that hold the constants of the product's epilogue, such as the bounds of a ReLU6."""
 
@@ -91,7 +92,7 @@ def _notes(product: Op, op: Op, target: Machine) -> dict[str, Any] | None:
     columns = multiplied.columns
 
     def nbytes(bands: int) -> int:
-        """What a task touches."""
+        """The bytes that a task touches."""
         band = -(-out // bands)
         read, written = rows_read(band, conv) * width, band * conv.result.shape[2]
         return int(read * (terms + columns) + written * columns) * item

@@ -259,7 +259,7 @@ def _too_early(step: Pass, level: str) -> str:
 
 
 _MAKES = {"expanded": "expand", "legal": "legalize-broadcast", "fused": "fuse", "planned": "plan-memory"}
-"""What makes a graph of each level."""
+"""The pass that makes a graph of each level."""
 
 
 def _check_options(step: Pass, options: Mapping[str, Any], target: Machine | None) -> Pass:

@@ -13,7 +13,7 @@ from gluonjit.passes.simplifier import Simplifier, made_by, rule
 
 @rule("reshape")
 def reshapes(b: Simplifier, op: Op) -> Value | None:
-    """To x's own shape; of a reshape: row-major order survives both."""
+    """A reshape to x's own shape is x. One of a reshape is one reshape: row-major order survives both."""
     x = op.operands[0]
     if x.type == op.result.type:
         return x
@@ -23,7 +23,8 @@ def reshapes(b: Simplifier, op: Op) -> Value | None:
 
 @rule("transpose")
 def transposes(b: Simplifier, op: Op) -> Value | None:
-    """By the identity; of a transpose: one by the composition; of axes of 1 alone: a reshape, which is free."""
+    """A transpose by the identity is x. One of a transpose is one by the composition. One that moves axes of 1 alone is
+    a reshape, which is free."""
     x, perm = op.operands[0], op.attrs["perm"]
     if perm == tuple(range(len(perm))):
         return x
@@ -36,7 +37,7 @@ def transposes(b: Simplifier, op: Op) -> Value | None:
 
 @rule("reverse")
 def reverses(b: Simplifier, op: Op) -> Value | None:
-    """Of no axis longer than 1; of a reverse: axes reversed twice drop out."""
+    """A reverse of no axis longer than 1 is x. In one of a reverse, axes reversed twice drop out."""
     x = op.operands[0]
     axes = {axis for axis in op.attrs["axes"] if not is_at_most(x.shape[axis], 1)}
     inner = made_by(b, x, "reverse")
@@ -51,13 +52,13 @@ def reverses(b: Simplifier, op: Op) -> Value | None:
 
 @rule("pad")
 def no_padding(b: Simplifier, op: Op) -> Value | None:
-    """Nothing is added."""
+    """Padding by nothing is x."""
     return op.operands[0] if op.operands[0].type == op.result.type else None
 
 
 @rule("broadcast")
 def broadcasts(b: Simplifier, op: Op) -> Value | None:
-    """To the operand's own shape → x. Broadcast of a broadcast → one broadcast. Of a reshape that only adds or drops
+    """A broadcast to the operand's own shape → x. Of a broadcast → one broadcast. Of a reshape that only adds or drops
     axes of 1 → without the reshape. One that repeats nothing → a reshape, which is free."""
     x, shape = op.operands[0], op.attrs["shape"]
     if x.type == op.result.type:
@@ -106,7 +107,7 @@ def _dims_through_reshape(
 
 @rule("transpose", "reverse")
 def before_broadcast(b: Simplifier, op: Op) -> Value | None:
-    """Of a broadcast: moves the operand, which is smaller. Repeated elements need no order."""
+    """A move of a broadcast moves the operand, which is smaller: repeated elements need no order."""
     inner = made_by(b, op.operands[0], "broadcast")
     if inner is None:
         return None
@@ -123,7 +124,7 @@ def before_broadcast(b: Simplifier, op: Op) -> Value | None:
 
 @rule("reshape")
 def reshape_of_one_element(b: Simplifier, op: Op) -> Value | None:
-    """Of one element broadcast: broadcasts it to the new shape."""
+    """A reshape of one element that is broadcast broadcasts it to the new shape."""
     inner = made_by(b, op.operands[0], "broadcast")
     if inner is None or inner.operands[0].size != 1:
         return None
@@ -133,7 +134,7 @@ def reshape_of_one_element(b: Simplifier, op: Op) -> Value | None:
 
 @rule("slice")
 def slices(b: Simplifier, op: Op) -> Value | None:
-    """Full-size → x. Slice of a slice → one slice. Inside one operand of a concat → a slice of that operand. Of a
+    """A slice of full size → x. Of a slice → one slice. Inside one operand of a concat → a slice of that operand. Of a
     broadcast → a slice of its operand. Of an update_slice → a slice of the update or of the part that it keeps."""
     x = op.operands[0]
     start, size, step = op.attrs["start"], op.attrs["size"], _step(op)
@@ -197,7 +198,8 @@ def _slice_of_update(
 
 @rule("concat")
 def concats(b: Simplifier, op: Op) -> Value | None:
-    """One operand → that operand. Empty operands are dropped. Adjacent slices of a value → one slice, or all of it."""
+    """A concat of one operand → that operand. Empty operands are dropped. Adjacent slices of a value → one slice, or
+    all of it."""
     axis = op.attrs["axis"]
     parts: list[Value] = []
     for x in op.operands:
@@ -229,7 +231,7 @@ def _join(b: Simplifier, left: Value, right: Value, axis: int) -> Value | None:
 
 @rule("update_slice")
 def updates(b: Simplifier, op: Op) -> Value | None:
-    """Full-size update → u; empty → x."""
+    """An update of full size → u; an empty one → x."""
     x, u = op.operands
     if u.type == x.type:
         return u
@@ -238,7 +240,7 @@ def updates(b: Simplifier, op: Op) -> Value | None:
 
 @rule("reduce")
 def nothing_to_reduce(b: Simplifier, op: Op) -> Value | None:
-    """Over axes of 1: the one element, reshaped."""
+    """A reduction over axes of 1 is the one element, reshaped."""
     x = op.operands[0]
     if all(x.shape[axis] == 1 for axis in op.attrs["axes"]):
         return b.reshape(x, shape=op.result.shape)

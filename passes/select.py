@@ -90,7 +90,7 @@ def select(
 
 def _alone(op: Op, read: Container[Value], target: Machine) -> dict[str, Any] | None:
     """The annotations of an op for whose kernel nothing around it has to change; None for what has no kernel. `read`:
-    the values that are."""
+    the values that other ops read."""
     definition = op.definition
     if op.name == "reshape":
         return KERNEL(View())

@@ -43,7 +43,7 @@ class _Lifted:
 
 
 def _lifted(op: Op, places: Mapping[Value, Window]) -> _Lifted | None:
-    """None if no operand is read through a slice, and through nothing else."""
+    """The kernel with its slices taken out; None if no operand is read through a slice alone."""
     plan = KERNEL.of(op)
     if op.name != "fused" or plan is None or not plan.by_element:
         return None

@@ -46,7 +46,7 @@ class Site:
         )
 
     def operand(self, k: int) -> Value:
-        """What the anchor's operand k is outside, in the type that the kernel computes in."""
+        """The value outside of the kernel that is the anchor's operand k, in the type that the kernel computes in."""
         v = self.operands[self.body.inputs.index(self.anchor.operands[k])]
         dtype = self.target.multiplication(v.dtype).computed_in
         if v.dtype is dtype:

@@ -26,7 +26,7 @@ of the time in ResNet-50's first stage."""
 _OVERLAP = 0.15
 """The share of the streaming time that is not hidden behind the multiply-adds."""
 _UNLIKE = 1.03
-"""What time a narrower last panel is taken to cost where there is much code for each kind of panel."""
+"""The factor by which a narrower last panel is taken to cost more, where there is much code for each kind of panel."""
 _TILE_COST = 24
 """Cycles to begin and finish a tile."""
 _TASKS = 16
@@ -143,7 +143,7 @@ def register_tiles(
 _SIZES = (2, 4, 7, 8, 10, 16, 25)
 """Sizes that the names of an open line may have: its tile should suit all of them."""
 _LENGTH = 0.01
-"""What share of the time code for one more length of a tile is worth."""
+"""The share of the time by which code for one more length of a tile is taken to cost more."""
 
 
 def open_line_tile(

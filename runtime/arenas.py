@@ -46,7 +46,7 @@ def give_back() -> None:
 
 
 _HUGE_PAGE = 2 << 20
-"""Bytes."""
+"""Bytes of a huge page."""
 
 
 class CacheFriendly:

@@ -3,7 +3,7 @@
     magic (16 bytes) · SHA-256 of the rest (32) · length of the header (8, little endian) · header · objects · constants
 
 The header is JSON: the graph's interface (`codegen.interface.Interface`), and where in the rest things lie. Reading
-executes nothing, and every byte is covered by the sum, so a file that was cut off, or damaged, is told apart.
+executes nothing, and every byte is covered by the sum, so a file that was cut off, or damaged, is recognized.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ def _check_undecided(graph: Graph) -> None:
 
 
 _MOST_NAMES = 3
-"""Open dimensions up to which all cases are looked at."""
+"""The most open dimensions for which all cases are looked at."""
 
 
 def expands_alike(graph: Graph, expanded: Graph | None = None) -> bool:

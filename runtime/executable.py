@@ -52,9 +52,9 @@ class Watcher(Protocol):
     def entry(
         self, function: NativeFunction, table: np.ndarray, nthreads: int, fallback: Callable[..., Any]
     ) -> tuple[int, Callable[[Any], Any]] | None:
-        """What calls need that go from Python straight to native code with this table: (the address to be called
-        instead of the function's, what makes of the callable one that notes its calls). None if they need not be
-        noted."""
+        """What calls that go from Python straight to native code with this table need in order to be noted: the address
+        to be called instead of the function's, and what wraps the callable so that its calls are noted. None if they
+        need not be noted."""
 
 
 watcher: Watcher | None = None
@@ -164,7 +164,7 @@ class Bound:
                 self._table[slot] = x.ctypes.data
 
     def __call__(self) -> None:
-        """Not for two threads at once."""
+        """Runs the call; two threads must not do so at once."""
         self._function.run(self._table)
 
 
@@ -386,7 +386,7 @@ class Executable:
         """The call with these arrays, C-contiguous and aligned; `results` are the outputs, then the new states. The
         latter may be the states themselves if the graph has the attribute `in_place`.
 
-        Raises IRError if an array has not the type that the graph was compiled for, or some results are prepared.
+        Raises IRError if an array does not have the type that the graph was compiled for, or some results are prepared.
         """
         if self.prepared:
             raise IRError("a call that prepares results cannot be bound")
@@ -482,7 +482,7 @@ class Executable:
     def check(self, inputs: Sequence[np.ndarray | None]) -> list[np.ndarray | None]:
         """The inputs, C-contiguous and aligned; IRError if their number, a shape or a dtype is not the compiled one."""
         if len(inputs) != len(self.input_types):
-            raise IRError(f"takes {len(self.input_types)} inputs, got {len(inputs)}")
+            raise IRError(f"the graph takes {len(self.input_types)} inputs, got {len(inputs)}")
         arrays: list[np.ndarray | None] = []
         for k, (x, want) in enumerate(zip(inputs, self.input_types, strict=True)):
             if x is None and k in self.unread:

@@ -114,7 +114,7 @@ def peaks(nthreads: int) -> Peaks:
 
 @functools.cache
 def _known() -> dict[str, Peaks]:
-    """Those that were measured before, by processor and number of threads."""
+    """The rates that were measured before, by processor and number of threads."""
     data = None if cache.why_off() else cache.read(cache.folder() / _FILE, 1 << 16)
     try:
         found = {str(key): Peaks(*map(float, pair)) for key, pair in json.loads(data or b"{}").items()}

@@ -154,7 +154,7 @@ class Span(NamedTuple):
     end: int
     """Begin and end in nanoseconds of `perf_counter_ns`."""
     threads: int
-    """How many had a part in it, the first ones. The team may run a call on one thread."""
+    """How many threads had a part in it: the first ones of the team, which may run a call on one thread."""
 
 
 @dataclass

@@ -22,4 +22,4 @@ class Progress:
 
 
 Watch = Callable[[Sequence[np.ndarray], Progress], object]
-"""Is called when a run begins, with its results, which are not computed yet."""
+"""A function that is called when a run begins, with its results, which are not computed yet."""

@@ -41,7 +41,7 @@ def recorded_symbol(x: NDArray) -> Symbol:
             if node.released:
                 raise tape.freed(node)
             if node.program is None:
-                raise MXNetError(f"get_symbol: {node.name} is no graph of operators{quote(node.loc)}")
+                raise MXNetError(f"get_symbol: {node.name} is not a graph of operators{quote(node.loc)}")
             waiting.extend(node.program.states)
     made = _Symbols()
     for number in sorted(nodes):  # a node's inputs were made before it
@@ -94,7 +94,7 @@ class _Symbols:
                 continue
             operator = OPERATORS.get(op.name.removeprefix("mx."))
             if op.regions or operator is None or not op.name.startswith("mx."):
-                raise MXNetError(f"get_symbol: {node.name} is no graph of operators: {op.name}{quote(node.loc)}")
+                raise MXNetError(f"get_symbol: {node.name} is not a graph of operators: {op.name}{quote(node.loc)}")
             attrs = {key: value for key, value in op.attrs.items() if not key.startswith(".")}
             entries = self._apply(operator, attrs, [found[v] for v in op.operands])
             found.update(zip(op.results, entries))

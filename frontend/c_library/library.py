@@ -260,7 +260,7 @@ def check_folder(folder: Path, name: str) -> None:
         raise IRError(f"{folder} has the main.c of another library, which would be replaced: -o names another folder")
     for path in _files(folder, name):
         if path.exists() and not _is_ours(path, name):
-            raise IRError(f"{path} is no file of `gluonjit build`, and would be replaced: -o names another folder")
+            raise IRError(f"{path} is not a file of `gluonjit build`, and would be replaced: -o names another folder")
 
 
 def _files(folder: Path, name: str) -> list[Path]:

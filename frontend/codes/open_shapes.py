@@ -240,7 +240,7 @@ def checked(dynamic: Any) -> dict[str, dict[int, str]] | bool | None:
                 raise ValueError(problem)
             if not _is_one_size(parse(name)):
                 raise ValueError(
-                    f"{name!r} is no dimension: give a name, such as 'h', or a multiple of one and a rest, such as "
+                    f"{name!r} is not a dimension: give a name, such as 'h', or a multiple of one and a rest, such as "
                     "'32*h+11'"
                 )
         found[argument] = dict(axes)

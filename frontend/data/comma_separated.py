@@ -132,7 +132,7 @@ def _fault(name: str, columns: int, kind: np.dtype, error: Exception | None) -> 
                 try:
                     _table([word or " "], kind)
                 except (ValueError, OverflowError):
-                    return MXNetError(f"{name}: line {number}: {word.strip()[:50]!r} is no number of type {kind}")
+                    return MXNetError(f"{name}: line {number}: {word.strip()[:50]!r} is not a number of type {kind}")
     except UnicodeDecodeError:
-        return MXNetError(f"{name}: line {number + 1} is no text in UTF-8")
+        return MXNetError(f"{name}: line {number + 1} is not text in UTF-8")
     return MXNetError(f"{name}: {error}")

@@ -117,7 +117,7 @@ class MXRecordIO:
             kind, length = word >> 29, word & _MAX_LENGTH
             if magic != _MAGIC or kind not in ((2, 3) if pieces else (0, 1)):
                 raise MXNetError(f"{self.uri}: no record starts at byte {start}; is it a RecordIO file?")
-            # Asked before: a read takes memory for all that it is told to read.
+            # Checked first: a read takes memory for all that it is told to read.
             if length > os.fstat(file.fileno()).st_size - file.tell():
                 raise MXNetError(f"{self.uri}: the record at byte {start} is cut off")
             data = file.read(length + -length % 4)
@@ -173,7 +173,7 @@ class MXIndexedRecordIO(MXRecordIO):
                 self.idx[key] = position
                 self.keys.append(key)
         except UnicodeDecodeError as e:
-            raise MXNetError(f"{self.idx_path} is no text: {e}") from e
+            raise MXNetError(f"{self.idx_path} is not text: {e}") from e
         self.fidx.close()
 
     def _entry(self, line: str, where: str, size: int) -> tuple[Any, int]:
@@ -183,12 +183,12 @@ class MXIndexedRecordIO(MXRecordIO):
             raise MXNetError(f"{where}: {line[:100]!r} is not key<TAB>offset")
         digits = rest.split("\t")[0]
         if not (digits.isascii() and digits.isdigit() and len(digits) < 20 and int(digits) < size):
-            raise MXNetError(f"{where}: {digits[:100]!r} is no offset in {self.uri}, which has {size} bytes")
+            raise MXNetError(f"{where}: {digits[:100]!r} is not an offset in {self.uri}, which has {size} bytes")
         try:
             return self.key_type(text), int(digits)
         except ValueError as e:
             kind = getattr(self.key_type, "__name__", self.key_type)
-            raise MXNetError(f"{where}: {text[:100]!r} is no key of type {kind}") from e
+            raise MXNetError(f"{where}: {text[:100]!r} is not a key of type {kind}") from e
 
     def close(self) -> None:
         super().close()

@@ -97,7 +97,7 @@ def _check_members(archive: zipfile.ZipFile, file: IO[bytes], name: str, limit: 
         title = shown(member.filename)
         where = f"{name}: {title}"
         if not member.filename.endswith(".npy"):
-            _fail(where, "a file that is no array", "names that end in .npy")
+            _fail(where, "a file that is not an array", "names that end in .npy")
         if member.filename in found:
             _fail(where, "there is another one", "each name once")
         found.add(member.filename)

@@ -32,7 +32,8 @@ def opened(path: Path) -> Iterator[Any]:
 
 
 def unpack_bz2(path: Path, target: Path) -> None:
-    """Writes what a bzip2 file unpacks to. MXNetError where it is damaged, or unpacks to too much; then no file."""
+    """Writes what a bzip2 file unpacks to. MXNetError where it is damaged, or unpacks to too much; then no file is
+    left."""
     import bz2
 
     def chunks() -> Iterator[bytes]:

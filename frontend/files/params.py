@@ -11,7 +11,7 @@ All numbers are little-endian, nothing is aligned:
 
 MXNet writes V2, and V3 where a rank of 0 is a scalar; V0 and V1 are from 0.x. Sparse arrays are V2, with what is in
 brackets. `read` and `write` use NumPy arrays, and `sparse.Parts`; a reader that wants dense arrays alone gets the
-sparse ones as such, with a warning.
+sparse ones as dense ones, with a warning.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class SymbolBlock(HybridBlock):
                 if not strangers:
                     raise
                 hints = "; ".join(
-                    f"{name!r} is no input of the graph{did_you_mean(name, variables)}" for name in strangers
+                    f"{name!r} is not an input of the graph{did_you_mean(name, variables)}" for name in strangers
                 )
                 raise AssertionError(f"input_names: {hints}\n{e}") from None
         return block

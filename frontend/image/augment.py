@@ -211,7 +211,7 @@ class HueJitterAug(Augmenter):
 
 
 def shifted_hls(x: np.ndarray, hue: int, lightness: int, saturation: int) -> np.ndarray:
-    """u8[height, width, 3], red first, with so much added in OpenCV's HLS space of bytes.
+    """u8[height, width, 3], red first, with these amounts added in OpenCV's HLS space of bytes.
 
     There hue has 180 steps, lightness and saturation have 255. A hue after the last step is the first one, and one
     below 0 is 0, as MXNet's record iterators have it.

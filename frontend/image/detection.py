@@ -120,7 +120,7 @@ class DetRandomCropAug(DetAugmenter):
     """Crops a random part of the image, of an area in `area_range` (as a share of the image's) and an aspect ratio
     (width / height) in `aspect_ratio_range`.
 
-    More than `min_object_covered` of each object which it meets must be in it. Objects of which no more than
+    Of each object that the part touches, it must contain more than `min_object_covered`. Objects of which no more than
     `min_eject_coverage` remains are dropped. After `max_attempts` parts that do not suit, the image stays as it is.
     """
 
@@ -275,7 +275,8 @@ def CreateMultiRandCropAugmenter(
     each = [value if isinstance(value, list) else [value] for value in given]
     count = max(map(len, each))
     if any(len(values) not in (1, count) for values in each):
-        raise AssertionError(f"lists of {', '.join(str(len(values)) for values in each)} settings are of no one length")
+        lengths = ", ".join(str(len(values)) for values in each)
+        raise AssertionError(f"lists of settings must have one length, got {lengths}")
     augs = [DetRandomCropAug(*values) for values in zip(*(v * count if len(v) == 1 else v for v in each))]
     return DetRandomSelectAug(augs, skip_prob=skip_prob)
 
@@ -396,7 +397,10 @@ class ImageDetIter(ImageIter):
         if not width:
             raise MXNetError(f"{type(self).__name__}: there are no images")
         if objects * width > _MAX_LABEL:
-            raise MXNetError(f"{type(self).__name__}: an image has {objects} objects of {width} numbers")
+            raise MXNetError(
+                f"{type(self).__name__}: labels of {objects} objects of {width} numbers are too large: {_MAX_LABEL} "
+                "numbers are the most"
+            )
         self.hard_reset()
         return objects, width
 
@@ -497,7 +501,7 @@ class ImageDetIter(ImageIter):
         * `color`: red, green and blue of the boxes (None: a random one for each, from NumPy); `thickness`: of their
           edges, in pixels; negative ones fill the box. `id2labels`: names of classes, written into the boxes.
         * `mean`, `std`: f64[1 or 3] to undo a normalization with; True stands for ImageNet's. `clip`: to 0 … 255.
-        * `waitKey`: shows each image in a window for so many milliseconds (0: until a key is pressed), by OpenCV.
+        * `waitKey`: shows each image in a window for this many milliseconds (0: until a key is pressed), with OpenCV.
         """
         shift, scale = (x.asnumpy() if isinstance(x, NDArray) else x for x in channel_statistics(mean, std))
         cv2 = None if waitKey is None else _opencv()
@@ -533,7 +537,7 @@ def _opencv() -> Any:
     try:
         import cv2
     except ImportError as e:
-        raise MXNetError("waitKey shows windows by OpenCV: pip install opencv-python, or leave it None") from e
+        raise MXNetError("waitKey shows windows with OpenCV: pip install opencv-python, or leave it None") from e
     return cv2
 
 
@@ -560,6 +564,6 @@ def _with_box(image: np.ndarray, numbers: Any, color: Any, thickness: int, name:
 
 
 _MAX_LABEL = 1 << 20
-"""Numbers in a label: a batch has room for the longest in each example."""
+"""The most numbers in a label: a batch has room for the longest one in each example."""
 
 _mxnet_names.explain(__name__)

@@ -288,7 +288,7 @@ def listed(path: str, dtype: str) -> dict[Any, tuple[NDArray, str]]:
     except OSError as e:
         raise MXNetError(f"cannot read the list {path}: {e.strerror or e}") from e
     except UnicodeDecodeError as e:
-        raise MXNetError(f"{path} is no text: {e}") from e
+        raise MXNetError(f"{path} is not text: {e}") from e
     return found
 
 

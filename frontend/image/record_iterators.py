@@ -163,7 +163,7 @@ class _RecordIter(MXDataIter):
         """The order of the next pass, if a batch has begun with it."""
         self._next = 0
         self._places: list[int] = []
-        """The current batch's."""
+        """Where the records of the current batch begin."""
         self._filled = 0
         self._batch: tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -258,7 +258,7 @@ class _RecordIter(MXDataIter):
         return self._resized(x, size * h // w if h > w else size, size if h > w else size * w // h, random)
 
     def _method_for(self, x: np.ndarray, height: int, width: int, random: np.random.RandomState) -> int:
-        """The interpolation for an image that becomes so large."""
+        """The interpolation for an image that gets this size."""
         method = random.randint(5) if self._method == 10 else self._method
         chosen: int = _get_interp_method(method, (*x.shape[:2], height, width))
         return chosen
@@ -305,11 +305,12 @@ class ImageRecordIter(_RecordIter):
       `fill_value` is where the image is not. `pad`: pixels of `fill_value` around it.
     * Then it is cropped: in the middle, or at random with `rand_crop`; with `min_crop_size` and `max_crop_size`, a
       square of such a size is resized; with `random_resized_crop`, a part is taken at random and resized, with a share
-      of the area from `min_random_area` to `max_random_area` and the aspect ratio above, lying or standing. An image
+      of the area from `min_random_area` to `max_random_area` and the aspect ratio above, or its inverse. An image
       that is too small is enlarged first.
-    * `brightness`, `contrast`, `saturation`: each is multiplied by 1 ± up to so much, in random order; `pca_noise`: the
-      standard deviation of a color that is added to all pixels, along the principal components of ImageNet's colors.
-      `random_h`, `random_l`, `random_s`: up to so much is added to hue (of 180), lightness and saturation (of 255).
+    * `brightness`, `contrast`, `saturation`: each is multiplied by a factor that differs from 1 by up to the setting,
+      in random order; `pca_noise`: the standard deviation of a color that is added to all pixels, along the principal
+      components of ImageNet's colors. `random_h`, `random_l`, `random_s`: the most that is added to hue (of 180),
+      lightness and saturation (of 255).
     * `inter_method`: 0 nearest, 1 bilinear, 2 cubic, 3 area, 4 Lanczos; 9: cubic for larger images, area for smaller
       ones; 10: any of them.
     * `mirror`, `rand_mirror`: flips images, or half of them. Pixels become ((x − mean) · c + i) · scale / std, with a
@@ -392,7 +393,7 @@ class ImageRecordIter(_RecordIter):
         what = type(self).__name__
         _check_settings(what, others, _ONE_SEQUENCE, _NO_EFFECT)
         if label_width < 1:
-            raise MXNetError(f"{what}: label_width is {label_width}, not a number of numbers")
+            raise MXNetError(f"{what}: label_width is {label_width}; a label has 1 number or more")
         _check_choice(what, "inter_method", inter_method, _METHODS)
         _check_colors(what, data_shape, random_h, random_s, random_l)
         super().__init__(
@@ -514,13 +515,13 @@ class ImageRecordIter(_RecordIter):
         return x.transpose(2, 0, 1)
 
     def _warped(self, x: np.ndarray, random: np.random.RandomState) -> np.ndarray:
-        """Rotated, sheared, scaled."""
+        """The image, rotated, sheared and scaled."""
         h, w = x.shape[:2]
         matrix, height, width = self._affine.draw(h, w, random)
         return warp_affine(x, matrix, height, width, self._method_for(x, height, width, random), self._fill)
 
     def _cut(self, x: np.ndarray, height: int, width: int, random: np.random.RandomState) -> np.ndarray:
-        """A part of this size: the middle, or any."""
+        """A part of the image, of this size: the middle, or a random one."""
         h, w = x.shape[:2]
         top, left = (h - height) // 2, (w - width) // 2
         if self._random_crop:
@@ -528,7 +529,8 @@ class ImageRecordIter(_RecordIter):
         return x[top : top + height, left : left + width]
 
     def _recolored(self, x: np.ndarray, random: np.random.RandomState) -> np.ndarray:
-        """Pixels are rounded, and cut off at 0 and 255, after each change, as in MXNet."""
+        """The image with changed colors. Pixels are rounded, and cut off at 0 and 255, after each change, as in
+        MXNet."""
         factors = [1 + random.uniform(-most, most) if most else None for most in self._jitter]
         y = x.astype(np.float32)
         for kind in random.permutation(3):
@@ -562,7 +564,7 @@ class ImageRecordIter(_RecordIter):
         return x
 
     def _any_crop(self, x: np.ndarray, random: np.random.RandomState) -> np.ndarray | None:
-        """A part of random area and aspect ratio, lying or standing; None if ten such do not fit, or all is wanted."""
+        """A part of random area and aspect ratio, wide or high; None if ten of them do not fit, or all is wanted."""
         h, w = x.shape[:2]
         if self._areas == self._ratios == (1, 1):
             return None
@@ -626,8 +628,8 @@ class ImageDetRecordIter(_RecordIter):
     * `path_imglist`: as in `ImageRecordIter`. `label_width`: the length of all labels in the file; -1 if they differ.
     * `resize`: the length of the shorter edge, first of all. Then colors change: with probability `random_hue_prob`,
       by up to `max_random_hue` of 180 steps; `…_illumination…`, `…_saturation…`, of 255 steps; `…_contrast…` multiplies
-      pixels by 1 ± up to so much. `rand_mirror_prob` flips; `rand_pad_prob` puts the image somewhere in one of
-      `fill_value` that is up to `max_pad_scale` times as wide; `rand_crop_prob` crops.
+      pixels by a factor that differs from 1 by up to the setting. `rand_mirror_prob` flips; `rand_pad_prob` puts the
+      image somewhere in one of `fill_value` that is up to `max_pad_scale` times as wide; `rand_crop_prob` crops.
     * `inter_method`: as in `ImageRecordIter`.
     * Crops: of `num_crop_sampler` samplers, in random order, each tries `max_crop_trials` times to find a part of scale
       (root of its area) `min_crop_scales` to `max_crop_scales` and aspect ratio `min_crop_aspect_ratios` to

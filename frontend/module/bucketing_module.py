@@ -39,7 +39,7 @@ class BucketingModule(BaseModule):
     ) -> None:
         super().__init__(logger)
         if default_bucket_key is None:
-            raise AssertionError("default_bucket_key says which bucket is bound first")
+            raise AssertionError("default_bucket_key is missing: it says which bucket is bound first")
         self._default_bucket_key = default_bucket_key
         self._sym_gen = sym_gen
         self._options = {
@@ -66,7 +66,7 @@ class BucketingModule(BaseModule):
 
     @property
     def _curr_module(self) -> Module | None:
-        """MXNet's name for the module of the current bucket, which programs read; so is the next one."""
+        """The module of the current bucket, or None. Programs read this and `_curr_bucket_key`, by MXNet's names."""
         return self._current
 
     @property

@@ -148,7 +148,7 @@ class FeedForward:
         self.arg_params, self.aux_params = module.get_params()
 
     def _predictor(self, data: Any) -> Executor:
-        """The graph bound to the parameters for inference. What else it needs, as labels, stays 0."""
+        """The graph bound to the parameters for inference. What else it needs, such as labels, stays 0."""
         if self.symbol is None:
             assert self.sym_gen is not None
             self.symbol = self.sym_gen(data.default_bucket_key)
@@ -229,7 +229,7 @@ class FeedForward:
         """Writes `prefix-symbol.json` and `prefix-0000.params` (the epoch; default: `num_epoch`)."""
         epoch = self.num_epoch if epoch is None else epoch
         if epoch is None:
-            raise AssertionError("say which epoch it is")
+            raise AssertionError("save needs an epoch: give it, or make the model with num_epoch")
         save_checkpoint(prefix, epoch, self.symbol, self.arg_params or {}, self.aux_params or {}, remove_amp_cast)
 
     @staticmethod

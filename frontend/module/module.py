@@ -94,7 +94,7 @@ class Module(BaseModule):
         self._executors: dict[Any, Executor] = {}
         """Executors by the types of the inputs."""
         self._executor: Executor | None = None
-        """The one that has run last, or will run first."""
+        """The executor that has run last, or will run first."""
         self._watch: tuple[Any, bool] | None = None
         """The callback of a Monitor, and whether it wants inputs, too."""
         self._optimizer: Optimizer | None = None
@@ -215,9 +215,9 @@ class Module(BaseModule):
             self.logger.warning("Already bound, ignoring bind()")
             return
         if inputs_need_grad and not for_training:
-            raise AssertionError("inputs_need_grad is for training")
+            raise AssertionError("inputs_need_grad=True needs for_training=True")
         if shared_module is not None and not (isinstance(shared_module, Module) and shared_module._executor):
-            raise AssertionError("shared_module is a Module that is bound")
+            raise AssertionError("shared_module must be a Module that is bound")
         for c in self._context:
             context.placed(c)
         self.for_training, self.inputs_need_grad = for_training, inputs_need_grad

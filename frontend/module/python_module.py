@@ -139,7 +139,7 @@ class PythonLossModule(PythonModule):
         if len(data_names) != 1 or len(label_names) != 1:
             raise AssertionError("PythonLossModule takes one data and one label")
         if grad_func is not None and not callable(grad_func):
-            raise AssertionError("grad_func is a function of scores and labels")
+            raise AssertionError("grad_func must be a function of scores and labels")
         self._grad_func = grad_func
         self._scores: Any = None
         self._labels: Any = None

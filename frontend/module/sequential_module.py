@@ -82,7 +82,7 @@ class SequentialModule(BaseModule):
         for k, (module, meta) in enumerate(self._chain):
             if meta.get(self.META_AUTO_WIRING):
                 if len(module.data_names) != len(shapes):
-                    raise AssertionError(f"{len(shapes)} outputs for {len(module.data_names)} data")
+                    raise AssertionError(f"module {k} takes {len(module.data_names)} data, but there are {len(shapes)}")
                 shapes = [(name, tuple(shape)) for name, (_, shape) in zip(module.data_names, shapes)]
             labels = label_shapes if meta.get(self.META_TAKE_LABELS) else None
             needs_grad = inputs_need_grad or (for_training and k > 0)

@@ -348,7 +348,8 @@ class Updater:
         return [same[k : k + size] for same in by_type.values() for k in range(0, len(same), size)]
 
     def _check_loaded(self, index: Any, weight: NDArray) -> None:
-        """MXNetError if a state from a file is none of this weight: of another optimizer, or of another model."""
+        """MXNetError if a state from a file does not belong to this weight, but to another optimizer or another
+        model."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             wanted = self.optimizer.create_state_multi_precision(index, weight)

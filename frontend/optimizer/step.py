@@ -26,8 +26,8 @@ from gluonjit.operators.registry import OperatorError
 from gluonjit.runtime.eager import Eager, Exact, needs_exact, quiet
 
 MAX_STEPS = 16
-"""The most lists of weights for which a step is compiled. Programs that train other parameters at every step, of which
-there may be any number of lists, get the same code for one weight at a time."""
+"""The most lists of weights for which a step is compiled. Programs that train different parameters at every step have
+any number of lists; further ones take their steps one weight at a time, with code for single weights."""
 
 MAX_SINGLE = 256
 """The most kinds of weights, taken one at a time, for which code is kept."""

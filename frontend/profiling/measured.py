@@ -100,7 +100,7 @@ class Layer:
     file: str
     line: int
     kernels: tuple[int, ...]
-    """Their numbers."""
+    """The numbers of the layer's kernels."""
     share: float
     wait: float
     flops: float
@@ -141,7 +141,7 @@ class Memory:
     results: int
     arena: int
     scratch: int
-    """Bytes for all threads."""
+    """The workspaces of all threads."""
     tensors: list[Tensor] = field(default_factory=list)
     """What lies in the arena, in the order in which it gets there."""
 
@@ -194,12 +194,12 @@ class Program:
 
     @property
     def threads(self) -> int:
-        """The most that a call had."""
+        """The most threads that a call had."""
         return len(self.thread_calls)
 
     @property
     def usual_threads(self) -> int:
-        """How many a call has, as a mean."""
+        """How many threads a call has, on average."""
         return round(sum(self.thread_calls) / max(len(self.calls), 1))
 
     @property
@@ -303,7 +303,7 @@ class Profile:
 
     @property
     def threads(self) -> int:
-        """The most that a call had."""
+        """The most threads that a call had."""
         return max((p.threads for p in self.programs), default=1)
 
     @property

@@ -124,7 +124,7 @@ class FusedRNNCell(BaseRNNCell):
             warnings.warn("NTC layout detected. Consider using TNC for FusedRNNCell for faster speed", stacklevel=2)
             x = symbol.swapaxes(x, dim1=0, dim2=1)
         states = self.begin_state() if begin_state is None else begin_state
-        rnn: Any = symbol.RNN  # how many states there are, no type checker knows
+        rnn: Any = symbol.RNN  # no type checker knows how many states there are
         outputs = rnn(
             x,
             self._parameter,

@@ -18,7 +18,7 @@ from gluonjit.symbol.shapes import PROBES
 FREE_INPUTS = set("indices index index_vector condition shape_like length sequence_length".split())
 """Names of inputs whose element type is independent of the others': indices and lengths."""
 SHAPE_ALONE = {"reshape_like": "rhs"}
-"""Inputs of operators that take nothing but the shape from them, and do not ask of which type they are."""
+"""Inputs from which operators take nothing but the shape, whatever their type."""
 
 RANGE = re.compile("(^|_)(min|max)(_|$)")
 """Finds the inputs that are the least and the largest value of a quantized one: single numbers."""

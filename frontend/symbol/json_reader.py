@@ -5,8 +5,9 @@
      "attrs": {"mxnet_version": ["int", 10901]}}
 
 A variable's op is "null". Attributes are strings, without defaults; early versions call them `attr`, and 0.8 keeps the
-operator's own apart as `param`. `node_row_ptr`, the version of an edge and the graph's attributes may be missing. What
-a file of an early version means, `upgrade` says. Loops and branches hold graphs, without attributes, as `subgraphs`.
+operator's own ones separately, as `param`. `node_row_ptr`, the version of an edge and the graph's attributes may be
+missing. `json_upgrade` says what a file of an early version means. Loops and branches hold graphs, without attributes,
+as `subgraphs`.
 
 A file is checked whole: keys, types, indices, heads, operators, their attributes and how many inputs they have. Inputs
 come before their users, so that no cycle is possible.
@@ -187,7 +188,7 @@ class _Reader:
             self.index(value, f"node_row_ptr[{k}]", None, "position")
         heads = self.list(graph["heads"], "heads")
         if not heads:
-            self.fail("heads", "none", "one at least")
+            self.fail("heads", "none", "at least one")
         outputs = [self.edge(value, f"heads[{k}]", len(nodes)) for k, value in enumerate(heads)]
         try:
             json_upgrade.fix_attributes(records, version)
@@ -261,7 +262,7 @@ class _Reader:
             return Record(number, None, name, attrs, inputs)
         failed = f"{self.name}: {where}: Failed loading Op {shown(name)} of type {shown(node['op'])}"
         if node["op"] in PYTHON_OPERATORS:
-            raise CheckpointError(f"{failed}: it is written in Python; no code in files or programs is run for it")
+            raise CheckpointError(f"{failed}: it was written in Python, and files of graphs have no code")
         try:
             op = registry.get(json_upgrade.OPERATORS.get(node["op"], node["op"]))
         except MXNetError as e:

@@ -35,7 +35,8 @@ RENAMED = {
 
 @dataclass
 class Record:
-    """A node as the file has it; `op` None: a variable. `inputs` are (node, output, version); `graphs` it holds."""
+    """A node as the file has it; `op` None: a variable. `inputs` are (node, output, version); `graphs`: its
+    subgraphs."""
 
     number: int
     op: Operator | None
@@ -55,7 +56,7 @@ class Record:
             parsed = self.op.parse(self.attrs, self.name)
             count = len(self.inputs) + len(self.graphs)
             counter = next((key for key in COUNTERS if key in parsed), "")
-            if self.op.variadic and parsed[counter] > count:  # before so many names are made
+            if self.op.variadic and parsed[counter] > count:  # before that many names are made
                 raise MXNetError(f"{count} inputs of {self.op.name}; expected {parsed[counter]}, which {counter} says")
             if isinstance(self.op, ControlFlow):
                 parsed = with_graphs(parsed, self.graphs)

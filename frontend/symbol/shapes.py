@@ -248,7 +248,7 @@ def written_shape(variable: Node) -> Shape | None:
         given = _SHAPE.convert(text)
         dims = tuple(-1 if n is None else n for n in given or ())
     except ValueError as e:
-        raise MXNetError(f"{what}, which is no shape: {e}") from e
+        raise MXNetError(f"{what}, which is not a shape: {e}") from e
     if math.prod(max(n, 1) for n in dims) >= 1 << 60:
         raise MXNetError(f"{what}, expected less than 2**60 elements")
     return None if given is None else dims

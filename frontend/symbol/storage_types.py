@@ -1,6 +1,6 @@
 """The storage types of a symbol's values and gradients, by those of its variables, as MXNet infers them.
 
-They decide which arrays `simple_bind` and `Module.bind` make. What an operator then computes is the matter of
+They decide which arrays `simple_bind` and `Module.bind` make. What an operator then computes is decided in
 `ndarray/sparse_operators.py`, whose rules make arrays of these types.
 """
 
@@ -40,7 +40,7 @@ def storage_types(heads: Sequence[Entry], given: Mapping[Node, str]) -> dict[Ent
 
 def gradient_storage(heads: Sequence[Entry], table: Mapping[Entry, str], wanted: Iterable[Node]) -> dict[Node, str]:
     """The storage types of the gradients by variables, where they are not dense. The cotangent of a head has its
-    storage type; a sum is sparse if all its terms are so alike."""
+    storage type; a sum is sparse if all its terms are, in the same way."""
     if not any(table[e] != DEFAULT or _looks_up(e[0]) for e in table):
         return {}
     terms: dict[Entry, set[str]] = {}

@@ -110,7 +110,7 @@ class Symbol(SignMethods, SymbolMethods):
         node = self._single()
         op = None if node is None else node.op
         if node is None or op is None:
-            raise MXNetError("_gen_atomic_symbol takes a symbol that one operator makes, no variable and no group")
+            raise MXNetError("_gen_atomic_symbol needs the result of an operator, not a variable or a group")
 
         def compose(*inputs: Symbol, name: str | None = None, **named: Symbol) -> Symbol:
             given = {key: x._entry(key) for key, x in named.items()} or [x._entry(op.name) for x in inputs]

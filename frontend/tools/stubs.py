@@ -238,7 +238,7 @@ def _of_operator(op: Operator, array: str, skip: int = 0) -> list[str]:
 
 def _name(name: str) -> str:
     if not name.isidentifier():
-        raise ValueError(f"{name!r} is no name of a parameter")
+        raise ValueError(f"{name!r} is not a name of a parameter")
     return name
 
 

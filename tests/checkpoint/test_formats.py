@@ -118,7 +118,7 @@ HUGE = "{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904,)
 @pytest.mark.parametrize(
     ("members", "message"),
     [
-        ({"readme.txt": b"hello"}, "readme.txt: a file that is no array; expected names that end in .npy"),
+        ({"readme.txt": b"hello"}, "readme.txt: a file that is not an array; expected names that end in .npy"),
         ({"x.npy": b"hello world"}, "x.npy: no header of an array"),
         ({"x.npy": npy(HUGE)}, "x.npy: float32.4611686018427387904.; expected at most 32 dim"),
         ({"x.npy": npy("{'descr': '|O', 'fortran_order': False, 'shape': ()}")}, "elements of type '.O'"),

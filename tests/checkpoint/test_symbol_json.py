@@ -134,7 +134,7 @@ MALFORMED = {
     "no nodes": (without("nodes"), 'the graph: Missing field "nodes"; expected nodes, arg_nodes, heads'),
     "no arg_nodes": (without("arg_nodes"), 'Missing field "arg_nodes"'),
     "no heads": (without("heads"), 'Missing field "heads"'),
-    "empty heads": (change("heads", to=[]), "heads: none; expected one at least"),
+    "empty heads": (change("heads", to=[]), "heads: none; expected at least one"),
     "head": (change("heads", 0, to=[2, 0, 0]), r"heads\[0\]: node 2; expected an integer from 0 below 2"),
     "head output": (
         change("heads", 0, 1, to=1),
@@ -205,7 +205,7 @@ def test_operators_written_in_python_never_run(op):
 
     mx.operator.register("sneaky")(Sneaky)
     node = {"op": op, "name": "n", "attrs": {"op_type": "sneaky", "info": "0"}, "inputs": [[0, 0, 0]]}
-    with pytest.raises(CheckpointError, match=rf"node 1 \('n'\): Failed loading Op n of type {op}: it is written in P"):
+    with pytest.raises(CheckpointError, match=rf"node 1 \('n'\): Failed loading Op n of type {op}: it was written in P"):
         load(graph([variable("x"), node], [[1, 0, 0]], 10901))
 
 

@@ -122,7 +122,7 @@ def test_labels_are_filled_in(run):
             "less.params lacks net_batchnorm0_running_mean",
         ),
         (("run", "none-symbol.json", "--input", "x.npy"), "cannot read none-symbol.json"),
-        (("run", "x.npy"), "x.npy: its ending is no model's"),
+        (("run", "x.npy"), "x.npy: its ending is not that of a model"),
         (("dump", "model.py:net", "net-0000.params", "--input", "1x3"), "net-0000.params: a parameters' file is for"),
         (("inspect", "text.npy"), "text.npy: byte 0: the magic number"),
         (("inspect", "net-0000.params", "net-0000.params"), "net-0000.params holds parameters"),

@@ -120,7 +120,7 @@ def test_what_is_no_model_is_refused_by_all_commands(run, tmp_path, command):
     (tmp_path / "net.h5").write_text("open('was-run', 'w')")
     (tmp_path / "net.npz").write_text("open('was-run', 'w')")
     mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=3, name="fc").save(str(tmp_path / "net-symbol.json"))
-    assert run(command, "net.h5")[2].startswith("error: net.h5: its ending is no model's: FILE.py:NAME, ")
+    assert run(command, "net.h5")[2].startswith("error: net.h5: its ending is not that of a model: FILE.py:NAME, ")
     swapped = "error: net.npz holds parameters, and net-symbol.json is the graph, which comes first"
     assert run(command, "net.npz", "net-symbol.json")[2].startswith(swapped)
     status, out, err = run(command, "net-symbol.json", "--input", "data=1x2")
@@ -130,6 +130,6 @@ def test_what_is_no_model_is_refused_by_all_commands(run, tmp_path, command):
 
 def test_nothing_is_written_in_another_format_than_its_name_says(run, tmp_path):
     mx.nd.save(str(tmp_path / "x.params"), {"x": mx.nd.ones((1,))})
-    assert "x.h5: its ending is no format that convert writes" in run("convert", "x.params", "x.h5")[2]
+    assert "x.h5: its ending is not that of a format that convert writes" in run("convert", "x.params", "x.h5")[2]
     assert "must end in .html" in run("report", "f.ir", "-o", "r.pdf")[2]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["f.ir", "x.params"]

@@ -623,7 +623,7 @@ def test_get_symbol_errors():
         y, z = x * 3, Twice()(x)
     with pytest.raises(MXNetError, match="not part of a computation graph"):
         autograd.get_symbol(nd.ones(1))
-    with pytest.raises(MXNetError, match="Twice.* is no graph of operators"):
+    with pytest.raises(MXNetError, match="Twice.* is not a graph of operators"):
         autograd.get_symbol(z)
     y.backward()
     with pytest.raises(MXNetError, match="freed"):

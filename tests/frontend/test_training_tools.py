@@ -231,7 +231,7 @@ def test_checkpoints(tmp_path):
     assert loaded.tojson() == net.tojson() and set(args2) == set(args)
     assert aux2["bn_moving_mean"].asnumpy().tolist() == [3, 3]
     nd.save(f"{prefix}-0009.params", [nd.ones(1)])
-    with pytest.raises(ValueError, match="is no checkpoint"):
+    with pytest.raises(ValueError, match="is not a checkpoint"):
         mx.model.load_params(prefix, 9)
 
     class Saver:

@@ -269,7 +269,9 @@ def test_a_stride_needs_multiples():
     with pytest.warns(UserWarning, match=r"divided by 2 depends on h[\s\S]*declare a multiple .* as '32\*h'"):
         _check(net, [(_data(1, 2, 16, 16),)])
     for wrong in ("h*w", "h+1", "2*h+2", "-h", "2*h-1", "h*h"):
-        with pytest.raises(ValueError, match="is no dimension: a name, or a multiple of one and a rest"):
+        with pytest.raises(
+            ValueError, match="is not a dimension: give a name, such as .h., or a multiple of one and a rest"
+        ):
             net.hybridize(dynamic={"data": {2: wrong}})
 
 

@@ -65,7 +65,7 @@ def test_one_name(dense, x):
 def test_wrong_name(dense):
     with raises(
         AssertionError,
-        "input_names: 'dat' is no input of the graph; did you mean 'data'?\n"
+        "input_names: 'dat' is not an input of the graph; did you mean 'data'?\n"
         "Parameter 'data' is missing in file: net-0000.params, which contains parameters: 'dense0_weight', "
         f"'dense0_bias'. Please make sure source and target networks have the same prefix.For more info on naming, "
         f"please see {NAMING}",

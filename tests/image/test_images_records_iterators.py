@@ -225,12 +225,12 @@ def test_wrong_iterators():
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        (b"0\t8", "x.idx:1: '8' is no offset in .*x.rec, which has 8 bytes"),
-        (b"0\t-1", "'-1' is no offset"),
-        (b"0\t1.5", "'1.5' is no offset"),
-        (b"0\t" + b"9" * 30, "is no offset"),
-        (b"cat\t0", "x.idx:1: 'cat' is no key of type int"),
-        (b"\xff\t0", "x.idx is no text"),
+        (b"0\t8", "x.idx:1: '8' is not an offset in .*x.rec, which has 8 bytes"),
+        (b"0\t-1", "'-1' is not an offset"),
+        (b"0\t1.5", "'1.5' is not an offset"),
+        (b"0\t" + b"9" * 30, "is not an offset"),
+        (b"cat\t0", "x.idx:1: 'cat' is not a key of type int"),
+        (b"\xff\t0", "x.idx is not text"),
     ],
 )
 def test_wrong_indices(tmp_path, line, said):

@@ -76,7 +76,7 @@ def test_what_numpy_takes_otherwise_is_refused(told):
 
 def test_values_of_a_finished_graph_have_no_operators():
     x = Builder().input("x", tensor("f32", 3))
-    with pytest.raises(IRError, match="no value of a graph that is being built"):
+    with pytest.raises(IRError, match="not a value of a graph that is being built"):
         x + 1
 
 

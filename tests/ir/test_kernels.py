@@ -88,7 +88,7 @@ def test_no_two_kernels_of_one_name():
 @pytest.mark.parametrize(
     ("annotations", "level", "message"),
     [
-        (".tile = (4, 8)", "fused", ".tile is no annotation that is declared"),
+        (".tile = (4, 8)", "fused", ".tile is not a declared annotation"),
         (".threads = -1", "fused", ".threads = -1 must be an int"),
         (".strides = ((1, 0.5), None)", "fused", ".strides = ((1, 0.5), None) must be a tuple"),
         (".stream = True", "traced", ".stream = True must be an int"),
@@ -114,7 +114,7 @@ def test_annotations_are_read_through_their_declarations():
 def test_others_may_declare_annotations(monkeypatch):
     with pytest.raises(IRError, match="declared twice"):
         annotation(".threads", "an int", lambda value: True, 0, "fused", "")
-    with pytest.raises(VerifyError, match="is no annotation"):
+    with pytest.raises(VerifyError, match="is not a declared annotation"):
         verify(graph(".mine = 1"))
     monkeypatch.setitem(ANNOTATIONS, ".mine", None)
     del ANNOTATIONS[".mine"]

@@ -361,7 +361,7 @@ def test_buckets(tmp_path):
 
 
 def test_bucketing_errors():
-    with pytest.raises(AssertionError, match="default_bucket_key says"):
+    with pytest.raises(AssertionError, match="default_bucket_key is missing"):
         mx.mod.BucketingModule(by_length)
     with pytest.raises(AssertionError, match="Empty BucketingModule cannot be saved"):
         mx.mod.BucketingModule(by_length, 5).save_checkpoint("none", 0)

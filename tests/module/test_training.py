@@ -245,7 +245,7 @@ def test_chain(in_python):
 
 
 def test_modules_in_python_refuse():
-    with pytest.raises(AssertionError, match="grad_func is a function"):
+    with pytest.raises(AssertionError, match="grad_func must be a function"):
         mx.mod.PythonLossModule(grad_func=3)
     loss = mx.mod.PythonLossModule()
     with pytest.raises(AssertionError, match="data_shapes are of"):

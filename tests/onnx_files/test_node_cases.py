@@ -21,7 +21,7 @@ from .symbols import computed  # noqa: E402
 # What an error says → why. In this order: the first that fits.
 REASONS = {
     r"has elements of |\w of (u?int16|uint32)$": "element types that gluonjit does not have",
-    r"is no tensor|Sequence|Optional": "sequences and optional values",
+    r"is not a tensor|Sequence|Optional": "sequences and optional values",
     r"in training": "training",
     r"Random|Bernoulli|Multinomial": "random numbers, which are others here",
     r"StringNormalizer|TfIdf|ImageDecoder|RegexFullMatch|String": "text and files of images",

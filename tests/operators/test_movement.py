@@ -59,7 +59,7 @@ REFUSED = [
     ("split", [(2, 3)], {"num_outputs": 2}, "not possible because 2 does not evenly divide 3"),
     ("split", [(2, 4)], {"num_outputs": 2, "squeeze_axis": True}, "If squeeze axis is True, the size of the sliced"),
     ("_split_v2", [(4, 5)], {"indices": (0, 3, 1)}, "start 3 is not less than end 1"),
-    ("_split_v2", [(4, 5)], {"indices": (0, 9)}, "end 9 is no less than the size of the axis 5"),
+    ("_split_v2", [(4, 5)], {"indices": (0, 9)}, "end 9 is not less than the size of the axis 5"),
     ("slice", [(3, 4)], {"begin": (0, 0), "end": (2,)}, "begin and end must have the same length"),
     ("slice", [(3, 4)], {"begin": (0,), "end": (2,), "step": (0,)}, r"slice op step\[0\] cannot be 0"),
     ("slice_axis", [(3, 4)], {"axis": 1, "begin": 1, "end": 9}, "Invalid end for end=9 as axis_size is 4"),

@@ -108,7 +108,7 @@ def test_an_earlier_report_is_compared_with(written, capsys):
     assert {k["path"] for k in old["layers"]} == {k["path"] for k in now["layers"]}
     assert old["seconds"] > 0 and old["memory"]["arena"] == now["memory"]["arena"] and data["old"]["compiling"]
     assert main(["report", "model.py:net", "--input", "2x3x12x12", "--against", "model.py"]) == 1
-    assert "model.py is no report" in capsys.readouterr().err
+    assert "model.py is not a report" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_an_earlier_report_is_compared_with(written, capsys):
 def test_an_earlier_report_with_numbers_that_are_none(written, tmp_path, change):
     _, text, _ = written()
     (tmp_path / "bad.html").write_text(re.sub(r'"seconds":[\d.e-]+', change, text))
-    with pytest.raises(mx.MXNetError, match="bad.html is no report"):
+    with pytest.raises(mx.MXNetError, match="bad.html is not a report"):
         earlier(str(tmp_path / "bad.html"))
 
 

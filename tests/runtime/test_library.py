@@ -529,7 +529,7 @@ def test_files_of_an_earlier_build(tmp_path):
     assert {*tmp_path.iterdir()} == {*written, tmp_path / "notes.txt"}
     check_folder(tmp_path, "net")
     (tmp_path / "libnet.so").write_text("another's")
-    with pytest.raises(IRError, match="libnet.so is no file of `gluonjit build`"):
+    with pytest.raises(IRError, match="libnet.so is not a file of `gluonjit build`"):
         check_folder(tmp_path, "net")
     write(library, tmp_path, shared=False)
     assert (tmp_path / "libnet.so").read_text() == "another's"

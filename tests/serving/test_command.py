@@ -118,7 +118,7 @@ def test_what_is_no_model(failing, files, tmp_path):
     assert "given twice" in failing(*files, *files)
     assert "did you mean 'net'" in failing(*files, "--input", "nett:data=batchx4")
     assert "did you mean 'data'" in failing(*files, "--input", "dat=batchx4")
-    assert "is no shape" in failing(*files, "--input", "data=batch?4")
+    assert "is not a shape" in failing(*files, "--input", "data=batch?4")
     assert "there is no model in it" in failing(str(tmp_path))
     (tmp_path / "empty").mkdir()
     assert "holds no model" in failing(str(tmp_path))

@@ -139,7 +139,7 @@ def convert_model(
 ) -> tuple[Symbol, dict[str, Any], dict[str, Any]]:
     """`convert_symbol` with parameters.
 
-    `cast_optional_params`: parameters that are only read in low precision are stored so.
+    `cast_optional_params`: parameters that are only read in low precision are stored in it.
     """
     for given, kind in ((arg_params, "Second"), (aux_params, "Third")):
         if not isinstance(given, dict):

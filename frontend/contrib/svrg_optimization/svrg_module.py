@@ -45,7 +45,7 @@ class SVRGModule(Module):
         super().__init__(*given, group2ctxs, compression_params)
         self.update_freq = update_freq
         self._mod_aux = Module(*given, group2ctxs, compression_params)
-        """Has the snapshot."""
+        """The module that has the snapshot."""
         self._param_dict: list[dict[str, NDArray]] = [{}]
         """The mean gradients of the snapshot, in a list as for MXNet's several devices."""
 
@@ -79,7 +79,8 @@ class SVRGModule(Module):
         optimizer_params: Any = (("learning_rate", 0.01),),
         force_init: bool = False,
     ) -> None:
-        """Sets the optimizer. As in MXNet, one given by its name knows no `lr_mult` of the graph's variables."""
+        """Sets the optimizer. As in MXNet, one given by its name does not know the `lr_mult` of the graph's
+        variables."""
         if not isinstance(optimizer, Optimizer):
             scale = 1 / self.data_shapes[0].shape[0]
             settings = {"rescale_grad": scale, **dict(optimizer_params)}

@@ -189,7 +189,7 @@ class Importer:
     def _input(self, described: Any) -> Val:
         name, kind = described.name, described.type
         if not kind.HasField("tensor_type"):
-            raise MXNetError(f"{self.file.path}: the input {shown(name)!r} is no tensor")
+            raise MXNetError(f"{self.file.path}: the input {shown(name)!r} is not a tensor")
         number = kind.tensor_type.elem_type
         if number in HELD:
             held, dtype = np.dtype(HELD[number][0]).name, np.dtype(HELD[number][2])
@@ -407,7 +407,7 @@ class Importer:
                 value.source = self._written_sizes(value)
             else:
                 if value.array is None:
-                    raise Untranslated("a value that is no tensor is returned, or read as one")
+                    raise Untranslated("a value that is not a tensor is returned, or read as one")
                 name = self._free(value.name or f"{self._stem}_constant")
                 self.args[name] = value.array
                 value.source = symbols.var(name, shape=value.array.shape or None, dtype=value.array.dtype)

@@ -270,7 +270,7 @@ def split_v2(b: Emitter, data: Any, *, indices: Shape, axis: int, squeeze_axis: 
         if start > stop or start < 0:
             raise OperatorError(f"start {start} is not less than end {stop} for subarray {k}")
         if stop > n:
-            raise OperatorError(f"end {stop} is no less than the size of the axis {n}")
+            raise OperatorError(f"end {stop} is not less than the size of the axis {n}")
         if squeeze_axis and stop - start != 1:
             raise OperatorError(f"expected axis size of 1 but got {stop - start}")
         x = part(b, data, axis, start, stop)

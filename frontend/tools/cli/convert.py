@@ -72,7 +72,9 @@ def _arrays(source: str, target: str, strip: bool) -> None:
         arrays = stripped
     if not target.endswith(formats.ENDINGS):
         listed = ", ".join(formats.ENDINGS)
-        raise MXNetError(f"{target}: its ending is no format that convert writes: {listed}, or .onnx with a graph")
+        raise MXNetError(
+            f"{target}: its ending is not that of a format that convert writes: {listed}, or .onnx with a graph"
+        )
     formats.write(target, arrays)
     values = list(arrays.values() if isinstance(arrays, dict) else arrays)
     print(f"{target}: {len(values)} arrays, {bytes_text(sum(x.nbytes for x in values))}")

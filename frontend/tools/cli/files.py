@@ -30,7 +30,7 @@ def read_parameters(path: str) -> dict[str, Any]:
 
     loaded = borrow(path) or {}
     if not isinstance(loaded, dict):
-        raise MXNetError(f"{path} holds arrays without names, so they are no model's")
+        raise MXNetError(f"{path} holds arrays without names, so they are not a model's")
     return {name[4:] if name.startswith(("arg:", "aux:")) else name: x for name, x in loaded.items()}
 
 

@@ -52,7 +52,7 @@ def input_type(text: str) -> TensorType:
     shape, _, element = text.partition(":")
     parts = [] if shape == "scalar" else re.split("[x×]", shape)
     if not all(re.fullmatch(r"\d+|(\d+\*)?[a-z][a-z0-9_]*(\+\d+)?", part, re.ASCII) for part in parts):
-        raise argparse.ArgumentTypeError(f"{text!r} is no shape; write it as 1x3x224x224, 8x16:int32 or batchx3")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a shape; write it as 1x3x224x224, 8x16:int32 or batchx3")
     try:
         return TensorType(dtype(element or "f32"), tuple(map(parse_extent, parts)))
     except IRError as e:

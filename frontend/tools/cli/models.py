@@ -105,7 +105,7 @@ def no_other_file(model: str, params: str | None) -> None:
         return
     if not model.endswith(formats.ENDINGS):
         listed = "FILE.py:NAME, model-symbol.json and its parameters, model.onnx"
-        raise IRError(f"{model}: its ending is no model's: {listed} are models, and names of the zoo")
+        raise IRError(f"{model}: its ending is not that of a model: {listed} are models, and names of the zoo")
     if params and files.is_symbol(params):
         raise IRError(f"{model} holds parameters, and {params} is the graph, which comes first: {params} {model}")
     raise IRError(f"{model} holds parameters; a model's graph comes in front of them: model-symbol.json {model}")

@@ -95,7 +95,7 @@ def _run(arguments: argparse.Namespace) -> None:
 
     if is_python(arguments.graph) or arguments.graph.endswith((".json", ".onnx", *formats.ENDINGS)):
         raise IRError(
-            f"{arguments.graph} is no text of a graph, as opt takes it; `gluonjit dump --stage expanded` prints one"
+            f"{arguments.graph} is not the text of a graph; `gluonjit dump --stage expanded` prints one"
         )
     for place in arguments.load:
         _load(place)

@@ -28,7 +28,7 @@ def earlier(path: str) -> dict[str, Any]:
         made, busy = str(old.get("made", "")), bool(old["profile"].get("busy"))
         return {"file": path, "made": made, "busy": busy, "programs": programs, "compiling": _numbers(old["compiling"])}
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
-        raise MXNetError(f"{path} is no report of `gluonjit report`") from None
+        raise MXNetError(f"{path} is not a report of `gluonjit report`") from None
 
 
 def _program(p: dict[str, Any]) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def _number(value: Any) -> float:
     """Finite, as JSON has no other numbers. ValueError."""
     number = float(value)
     if not math.isfinite(number):
-        raise ValueError(f"{number} is no measured number")
+        raise ValueError(f"{number} is not a measured number")
     return number
 
 

@@ -226,7 +226,7 @@ def _converted(x: Any, wanted: Described) -> np.ndarray:
     try:
         given = np.asarray(x)
     except ValueError as e:
-        raise ValueError(f"input {wanted.name} is no array: {e}; the model takes {wanted}") from None
+        raise ValueError(f"input {wanted.name} is not an array: {e}; the model takes {wanted}") from None
     if given.dtype == object or not np.can_cast(given.dtype, wanted.dtype, "same_kind"):
         raise ValueError(f"input {wanted.name} is of {given.dtype}; the model takes {wanted}")
     if wanted.shape is not None and given.ndim != len(wanted.shape):

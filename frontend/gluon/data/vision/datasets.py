@@ -125,7 +125,7 @@ class CIFAR10(_LocalDataset):
         for name in self.train_files if self._train else self.test_files:
             data = self._contents(name)
             if not data or len(data) % row:
-                raise MXNetError(f"{name} has {len(data)} bytes, which is no multiple of {row}: not a CIFAR file")
+                raise MXNetError(f"{name} has {len(data)} bytes, which is not a multiple of {row}: not a CIFAR file")
             batches.append(np.frombuffer(data, np.uint8).reshape(-1, row))
         rows = np.concatenate(batches)
         images = rows[:, self.n_labels :].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
