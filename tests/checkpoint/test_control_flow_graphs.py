@@ -137,7 +137,7 @@ MALFORMED = {
         edited("nodes", FOREACH, "subgraphs", 0, "nodes", 1, "inputs", to=[[7, 0, 0]]),
         r"\('net__foreach1'\): subgraphs\[0\]: node 1 \('.*'\): inputs\[0\]: node 7; expected an integer from 0 below",
     ),
-    "heads": (edited("nodes", FOREACH, "subgraphs", 0, "heads", to=[]), r"subgraphs\[0\]: heads: none; expected one"),
+    "heads": (edited("nodes", FOREACH, "subgraphs", 0, "heads", to=[]), r"subgraphs\[0\]: heads: none; expected at"),
     "fewer outputs": (
         edited("nodes", FOREACH, "subgraphs", 0, "heads", to=[[1, 0, 0]]),
         "num_outputs = 4, num_out_data = 2 and 2 states do not fit the graphs",

@@ -94,9 +94,7 @@ def _run(arguments: argparse.Namespace) -> None:
     from gluonjit.tools.golden import Case
 
     if is_python(arguments.graph) or arguments.graph.endswith((".json", ".onnx", *formats.ENDINGS)):
-        raise IRError(
-            f"{arguments.graph} is not the text of a graph; `gluonjit dump --stage expanded` prints one"
-        )
+        raise IRError(f"{arguments.graph} is not the text of a graph; `gluonjit dump --stage expanded` prints one")
     for place in arguments.load:
         _load(place)
     target = host() if arguments.target == "host" else named(arguments.target)
