@@ -10,9 +10,14 @@ import ast
 import builtins
 import collections
 import collections.abc
+import contextlib
+import functools
+import hashlib
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import inspect
+import marshal
 import operator
 import os
 import re
@@ -22,7 +27,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -342,16 +347,41 @@ _convert.place = _Place  # type: ignore[attr-defined]
 
 def compiled(source: bytes, path: str) -> CodeType:
     """The code of a program's file, in which arrays with one element are numbers where a number is needed."""
-    setattr(builtins, _CONVERT, _convert)
-    setattr(builtins, _STORE, _store)
+    _provide()
     return compile(_Numbers().visit(ast.parse(source, path)), path, "exec", dont_inherit=True)
 
 
+def _provide() -> None:
+    """Makes the functions that rewritten code calls known everywhere."""
+    setattr(builtins, _CONVERT, _convert)
+    setattr(builtins, _STORE, _store)
+
+
 class _Loader(importlib.machinery.SourceFileLoader):
+    """Keeps rewritten bytecode in `__pycache__`, as Python keeps its own, under a name that Python does not read."""
+
     def get_code(self, fullname: str) -> CodeType | None:
         path = self.get_filename(fullname)
         source = self.get_data(path)
-        return compiled(source, path) if _REWRITTEN.search(source) else super().get_code(fullname)
+        if not _REWRITTEN.search(source):
+            return super().get_code(fullname)
+        kept = importlib.util.cache_from_source(path, optimization=f"gluonjit{sys.flags.optimize}")
+        key = hashlib.sha256(b"\0".join([_rewriter(), path.encode(), source])).digest()
+        with contextlib.suppress(OSError, EOFError, ValueError, TypeError):  # there is none yet, or not all of it
+            found = self.get_data(kept)
+            if found.startswith(key):
+                _provide()
+                return cast(CodeType, marshal.loads(found[len(key) :]))
+        code = compiled(source, path)
+        if not sys.dont_write_bytecode:
+            self.set_data(kept, key + marshal.dumps(code))  # does nothing where the folder cannot be written to
+        return code
+
+
+@functools.cache
+def _rewriter() -> bytes:
+    """What rewritten bytecode depends on besides its source: Python's version, and this file."""
+    return importlib.util.MAGIC_NUMBER + Path(__file__).read_bytes()
 
 
 class ProgramFinder(importlib.abc.MetaPathFinder):
@@ -388,10 +418,14 @@ class ProgramFinder(importlib.abc.MetaPathFinder):
         if not dot and package != __package__.partition(".")[0]:
             folders = spec.submodule_search_locations
             files = [f for folder in folders for f in Path(folder).rglob("*.py")] if folders else [Path(place)]
-            self.packages[package] = any(_IMPORTS_MXNET.search(f.read_bytes()) for f in files)
+            self.packages[package] = any(_imports_mxnet(f.read_bytes()) for f in files)
         return self.packages.get(package, False)
 
 
 _LIBRARY = os.path.join(sysconfig.get_path("stdlib"), "")
 _INSTALLED = {"site-packages", "dist-packages"}
 _IMPORTS_MXNET = re.compile(rb"^\s*(?:import|from)\s+mxnet\b", re.MULTILINE)
+
+
+def _imports_mxnet(source: bytes) -> bool:
+    return b"mxnet" in source and _IMPORTS_MXNET.search(source) is not None

@@ -103,6 +103,22 @@ def test_what_numpy_and_python_have_removed(run, tmp_path):
         assert done.stderr.count("have removed") == 1 and "collections.Iterable" in done.stderr
 
 
+def test_rewritten_modules_are_kept_apart_from_pythons_own(run, tmp_path, monkeypatch):
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    first = "import numpy as np\ndef number():\n    return float(np.ones(1)) + 1\n"
+    program = "import number\nprint(number.number())"
+    for source, result in ((first, "2.0"), (first, "2.0"), (first.replace("+ 1", "+ 2"), "3.0")):
+        done = run("program.py", program=program, number=source)
+        assert done.stdout.splitlines() == [result], done.stderr
+        assert [file.suffixes for file in (tmp_path / "__pycache__").iterdir()] == [
+            [f".{sys.implementation.cache_tag}", ".opt-gluonjit0", ".pyc"]
+        ]
+    kept = next((tmp_path / "__pycache__").iterdir())
+    kept.write_bytes(kept.read_bytes()[:-20])  # as if a disk had been full
+    done = run("program.py", program=program, number=source)
+    assert done.stdout.splitlines() == ["3.0"], done.stderr
+
+
 def test_gpus_may_be_cpus(run):
     program = """
 import mxnet as mx
