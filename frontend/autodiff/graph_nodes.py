@@ -232,7 +232,7 @@ def record(
                 continue
             if state.stype == "row_sparse":
                 rows.append(k)
-        elif state is None:
+        elif state is None or state.node.released:
             continue
         reached.append(k)
     if not reached:

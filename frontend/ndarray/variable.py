@@ -94,9 +94,15 @@ def store(target: Any, request: str, gradient: np.ndarray) -> None:
 
 
 def tracked(x: Any) -> bool:
-    """Whether gradients flow to this array: it is a variable, or was computed from one while recording."""
+    """Whether gradients flow to this array: it is a variable, or was computed from one while recording. What a freed
+    graph has computed is a constant for what is recorded later, as in MXNet: a state that is carried from batch to
+    batch needs no `detach`."""
     state = x._grad_state
-    return state is not None and (state.__class__ is not Variable or state.request != "null")
+    if state is None:
+        return False
+    if state.__class__ is Variable:
+        return bool(state.request != "null")
+    return not state.node.released
 
 
 def requests(given: Any, names: Sequence[str]) -> list[str]:

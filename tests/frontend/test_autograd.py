@@ -632,6 +632,33 @@ def test_get_symbol_errors():
         autograd.get_symbol(1)
 
 
+@pytest.mark.parametrize("hybridized", [False, True])
+def test_a_value_of_a_freed_graph_is_a_constant_for_what_is_recorded_later(hybridized):
+    """As in MXNet: `s.detach()` without `s =`, as in the book's loops over batches, has no effect."""
+    net = nn.HybridLambda(lambda F, x, w: x * w)
+    if hybridized:
+        net.hybridize()
+    w = variable([2.0])
+    state = nd.array([3.0])
+    for expected in (3, 6, 12):
+        with autograd.record():
+            state = net(state, w)
+        state.backward()
+        assert w.grad.asscalar() == expected
+
+
+def test_what_was_recorded_before_a_graph_was_freed_still_needs_it():
+    w = variable([2.0])
+    with autograd.record():
+        x = w * 2
+        y, z = x * 3, x * 4
+    y.backward()
+    with pytest.raises(MXNetError, match="freed"):
+        z.backward()
+    with pytest.raises(MXNetError, match="freed"):
+        x.backward()
+
+
 def test_sums_of_gradients_leave_those_that_were_given_alone():
     x = nd.array([1, 2])
     x.attach_grad()
