@@ -109,7 +109,8 @@ def divide(graph: Graph, recompute: bool = False, sections: bool = False) -> Hal
         saved = _cheapest(graph, inputs, read, again, _following(graph, states, again))
 
     name = graph.name
-    kept = [v for v in saved if v not in inputs and v not in outputs]
+    there = {*inputs, *outputs}
+    kept = [v for v in saved if v not in there]
     forward, env = _half(graph, f"{name}_forward", inputs, [*outputs, *kept], updates, ())
     last = carried_last(forward)
     turned = {v for v in kept if env[v] in last}
@@ -154,19 +155,20 @@ def _half(
     inputs: Sequence[Value],
     outputs: Sequence[Value],
     updates: Sequence[tuple[Value, Value]],
-    known: Iterable[Value],
+    known: Collection[Value],
     turned: Collection[Value] = (),
 ) -> tuple[Graph, dict[Value, Value]]:
     """The graph of what `outputs` and `updates` need, and which of its values stand for those of the joint graph.
 
     Those that are `turned` are channels-last as inputs and as outputs.
     """
-    live = {*outputs, *(new for _, new in updates)} - set(known) - set(inputs)
+    given = {*inputs, *known}
+    live = {*outputs, *(new for _, new in updates)} - given
     ops = []
     for op in reversed(graph.ops):
-        if any(r in live for r in op.results):
+        if not live.isdisjoint(op.results):
             ops.append(op)
-            live.update(v for v in op.operands if v not in inputs and v not in known)
+            live.update(v for v in op.operands if v not in given)
     b = Builder(name, graph.level)
     env: dict[Value, Value] = {}
     for v in inputs:
