@@ -327,7 +327,9 @@ class Tier:
             assert self._gain is not None
             try:
                 self._code = self._codes.code(self._types, self._gain)
-                self.direct = None if self._code is None else Direct(self._code.callee)
+                if self._code is not None:
+                    self.direct = Direct(self._code.callee)
+                    self._earn(self._code)
             except (IRError, MXNetError):  # the plain call still has NumPy
                 self._gain = 0.0
         return self._code
