@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from gluonjit.ir.annotations import KERNEL
 from gluonjit.ir.dims import hint, is_static
 from gluonjit.ir.graph import Builder, Value
@@ -39,9 +41,22 @@ def select_weight_gradient(site: Site) -> Value | None:
     # A row of pixels of g, and what it reads of x.
     line_bytes = item * (width * filters + -(-hint(x.size) // max(pixels // width, 1)))
     lines = max(1, min(pixels // width, target.l2 // 2 // max(line_bytes, 1), _LONGEST // max(width, 1)))
-    plan = WeightGradient(rows, columns, lines)
+    tiles, panels = -(-channels // rows), -(-filters // columns)
+    taps = math.prod(anchor.result.shape[:-2])
+    most = max(1, target.l2 // 2 // (taps * rows * columns * item))  # tiles of a group
+    # A group with as many channels of the input as of the cotangent reads each the fewest times.
+    side = math.isqrt(target.l2 // 2 // (taps * item))
+    wide = _even(panels, max(1, side // columns, most // tiles))
+    high = _even(tiles, max(1, most // wide))
+    plan = WeightGradient(rows, columns, lines, high, wide)
 
     def result(body: Builder, x: Value, g: Value) -> Value:
         return body.emit("conv", [x, g], attrs)[0]
 
     return site.emit(epilogue, [left, right], result, KERNEL(plan))
+
+
+def _even(count: int, most: int) -> int:
+    """The size of the largest of equal groups, of at most this size, of so many tiles."""
+    groups = -(-count // most)
+    return -(-count // groups)

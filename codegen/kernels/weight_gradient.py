@@ -7,15 +7,17 @@ each tap t it is a matrix product with the pixels as terms. A register tile is a
 channels o; for each pixel, vectors of g are loaded and single elements of x broadcast. Pixels that a tap reads outside
 of x are no terms.
 
-A block of rows stays in the second-level cache while all tiles take their sums over it, which they then add to y.
-Threads share tiles, so sums do not depend on the number of threads; a sum over a block bounds the rounding error of
-long sums.
+Tiles are divided into groups, all taps of some channels c and o each, whose part of y stays in the second-level cache.
+So does a block of rows of x and g, as far as the group reads it, while all tiles of the group take their sums over it,
+which they then add to y. Threads share tiles, so sums do not depend on the number of threads, nor on the groups; a sum
+over a block bounds the rounding error of long sums.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from gluonjit.codegen.kernels.epilogue import find_anchor
@@ -54,22 +56,40 @@ class _Gradient:
         self.y = f.table(len(body.inputs))
         self.scalar = Tile(f, x.dtype, 1).scalar
         self.panels, self.tiles = -(-self.filters // self.columns), -(-self.channels // self.rows)
+        self.high, self.wide = plan.high, plan.wide
+        self.groups = -(-self.tiles // self.high), -(-self.panels // self.wide)
 
     def write(self) -> None:
         f = self.f
         lines = self.images * math.prod(self.count[:-1])
-        first, last = share(f, math.prod(self.taps) * self.tiles * self.panels)
-        with f.for_(first, last, hint="task") as task:
-            self._task(task.index, None)
-        with f.for_(0, lines, self.block, hint="block") as block:
-            stop = f.min(f.add(block.index, self.block), lines)
-            with f.for_(first, last, hint="task") as task:
-                self._task(task.index, (block.index, stop))
+        size = math.prod(self.taps) * self.high * self.wide
+        first, last = share(f, math.prod(self.groups) * size)
+        with f.for_(f.div(first, size), f.div(f.add(last, size - 1), size), hint="group") as group:
+            begin = f.mul(group.index, size)
+            end = f.min(f.add(begin, size), last)
+            begin = f.max(begin, first)
+            with f.for_(begin, end, hint="task") as task:
+                self._task(task.index, None)
+            with f.for_(0, lines, self.block, hint="block") as block:
+                stop = f.min(f.add(block.index, self.block), lines)
+                with f.for_(begin, end, hint="task") as task:
+                    self._task(task.index, (block.index, stop))
 
     def _task(self, number: Any, span: tuple[Any, Any] | None) -> None:
-        """Adds a tile's sums over the rows of pixels in `span`, or sets the tile to zeros."""
+        """Adds a tile's sums over the rows of pixels in `span`, or sets the tile to zeros. The last groups may have
+        places for tiles that there are not."""
         f = self.f
-        panel, part, *tap = unravel(f, number, [self.panels, self.tiles, *self.taps])
+        down, across, wide, high, *tap = unravel(f, number, [*self.groups, self.wide, self.high, *self.taps])
+        part, panel = f.add(f.mul(down, self.high), high), f.add(f.mul(across, self.wide), wide)
+        with ExitStack() as inside:
+            for k, count, of in ((part, self.tiles, self.high), (panel, self.panels, self.wide)):
+                if count % of:
+                    inside.enter_context(f.if_(f.op(f"icmp ult i64 {k}, {count}")))
+            self._tiles(part, panel, tap, span)
+
+    def _tiles(self, part: Any, panel: Any, tap: list[Any], span: tuple[Any, Any] | None) -> None:
+        """The tile that is there, of those that may be narrower or lower than others."""
+        f = self.f
         whole, rest = divmod(self.channels, self.rows)
         for tile in panel_variants(f, self.dtype, self.filters, self.columns, panel):
             if whole and rest:

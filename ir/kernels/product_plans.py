@@ -180,7 +180,9 @@ class WeightGradient(Plan, kernel="weight_gradient"):
 
     rows: Annotated[int, "of a register tile: channels of the input", UNROLLED]
     columns: Annotated[int, "of a register tile: channels of the cotangent", UNROLLED]
-    block: Annotated[int, "rows of pixels that all tiles take their sums over before the next ones", COUNTED]
+    block: Annotated[int, "rows of pixels that a group of tiles takes its sums over before the next ones", COUNTED]
+    high: Annotated[int, "register tiles of a group, along the channels of the input", COUNTED]
+    wide: Annotated[int, "register tiles of a group, along the channels of the cotangent", COUNTED]
 
     shares = "register tiles"
     is_product = True
