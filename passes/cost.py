@@ -112,6 +112,8 @@ def _computing(op: Op, target: Machine) -> float:
         filters = op.attrs["layout"][1].index("O")
         taps = op.operands[1].type.size // max(op.operands[1].shape[filters], 1)
         return size * taps / (lanes * target.multiply_adds)
+    if op.name == "depthwise_gradient":
+        return op.operands[1].type.size * prod(op.attrs["taps"]) / (lanes * target.multiply_adds)
     if op.name in ("reduce", "arg_reduce"):
         size = op.operands[0].type.size
     elif op.name == "reduce_window":

@@ -25,7 +25,7 @@ from gluonjit.passes.manager import register_pass
 from gluonjit.passes.select_conv import select_conv
 from gluonjit.passes.select_matmul import select_dot
 from gluonjit.passes.select_planar import select_planar
-from gluonjit.passes.select_weight_gradient import select_weight_gradient
+from gluonjit.passes.select_weight_gradient import depthwise_gradient, select_weight_gradient
 from gluonjit.passes.site import Site
 from gluonjit.passes.tiling import MAX_ROWS
 
@@ -99,6 +99,8 @@ def _alone(op: Op, read: Container[Value], target: Machine) -> dict[str, Any] | 
     if op.name == "sort":
         memory = sort_memory(op.operands[0].type, op.attrs["axis"], op.attrs["count"]).all
         return KERNEL(Sequential(tuple(k for k, r in enumerate(op.results) if r in read))) | SCRATCH(memory)
+    if op.name == "depthwise_gradient":
+        return KERNEL(depthwise_gradient(op, target))
     if definition.has_own_kernel:
         return KERNEL(Sequential())
     if definition.level == "control":

@@ -1,4 +1,5 @@
-"""Brings gradients of convolution weights into the form of their kernel (`codegen/kernels/weight_gradient.py`)."""
+"""Brings gradients of convolution weights into the form of their kernels (`codegen/kernels/weight_gradient.py`,
+`codegen/kernels/depthwise_gradient.py`)."""
 
 from __future__ import annotations
 
@@ -6,8 +7,9 @@ import math
 
 from gluonjit.ir.annotations import KERNEL
 from gluonjit.ir.dims import hint, is_static
-from gluonjit.ir.graph import Builder, Value
-from gluonjit.ir.kernels.product_plans import WeightGradient
+from gluonjit.ir.graph import Builder, Op, Value
+from gluonjit.ir.kernels.product_plans import DepthwiseGradient, WeightGradient
+from gluonjit.ir.machine import Machine
 from gluonjit.passes import tiling
 from gluonjit.passes.regroup import regroup
 from gluonjit.passes.site import Site
@@ -37,10 +39,7 @@ def select_weight_gradient(site: Site) -> Value | None:
     channels, filters = x.shape[-1], g.shape[-1]
     pixels = hint(g.size) // filters
     rows, columns = tiling.register_tile(channels, filters, pixels, item, left.dtype, target, site.most)
-    width = hint(g.shape[-2])
-    # A row of pixels of g, and what it reads of x.
-    line_bytes = item * (width * filters + -(-hint(x.size) // max(pixels // width, 1)))
-    lines = max(1, min(pixels // width, target.l2 // 2 // max(line_bytes, 1), _LONGEST // max(width, 1)))
+    lines = min(_near(x, g, target), max(_LONGEST // max(hint(g.shape[-2]), 1), 1))
     tiles, panels = -(-channels // rows), -(-filters // columns)
     taps = math.prod(anchor.result.shape[:-2])
     most = max(1, target.l2 // 2 // (taps * rows * columns * item))  # tiles of a group
@@ -60,3 +59,22 @@ def _even(count: int, most: int) -> int:
     """The size of the largest of equal groups, of at most this size, of so many tiles."""
     groups = -(-count // most)
     return -(-count // groups)
+
+
+def depthwise_gradient(op: Op, target: Machine) -> DepthwiseGradient:
+    """The plan of an op of that name."""
+    *outer, last = op.attrs["taps"]
+    # A register for each tap, and some for what they multiply.
+    most = target.num_vector_registers * 3 // 4
+    columns = min(last, most)
+    rows = max(1, min(math.prod(outer), most // columns))
+    x, g = op.operands
+    return DepthwiseGradient(rows, columns, _near(x, g, target))
+
+
+def _near(x: Value, g: Value, target: Machine) -> int:
+    """How many rows of pixels of g, with what they read of x, half of the second-level cache holds; at least one."""
+    width = hint(g.shape[-2])
+    lines = hint(g.size) // max(width * hint(g.shape[-1]), 1)
+    line_bytes = g.dtype.itemsize * (width * hint(g.shape[-1]) + -(-hint(x.size) // max(lines, 1)))
+    return max(1, min(lines, target.l2 // 2 // max(line_bytes, 1)))

@@ -184,7 +184,12 @@ class _Gradient:
         """[start, stop) of the positions p for which p · step + shift is inside of x."""
         if not self._may_leave(k):
             return 0, self.count[k]
-        f, step = self.f, self.step[k]
-        start = f.div(f.add(f.max(f.sub(0, shift), 0), step - 1), step)
-        stop = f.div(f.add(f.max(f.sub(self.size[k], shift), 0), step - 1), step)
-        return start, f.min(stop, self.count[k])
+        return positions_inside(self.f, shift, self.step[k], self.size[k], self.count[k])
+
+
+def positions_inside(f: Function, shift: Any, step: int, size: Any, count: Any) -> tuple[Any, Any]:
+    """[start, stop) of the positions p below count for which p · step + shift is in [0, size); start may be the
+    larger one if there are none."""
+    start = f.div(f.add(f.max(f.sub(0, shift), 0), step - 1), step)
+    stop = f.div(f.add(f.max(f.sub(size, shift), 0), step - 1), step)
+    return start, f.min(stop, count)

@@ -189,3 +189,18 @@ class WeightGradient(Plan, kernel="weight_gradient"):
 
     def is_for(self, op: Op) -> bool:
         return has_product(op, "conv")
+
+
+@dataclass(frozen=True)
+class DepthwiseGradient(Plan, kernel="depthwise_gradient"):
+    """Gradients of depthwise filters: each channel's sums over the pixels of a batch."""
+
+    rows: Annotated[int, "taps along all but the last axis whose sums are taken together", UNROLLED]
+    columns: Annotated[int, "taps along the last axis", UNROLLED]
+    block: Annotated[int, "rows of pixels that all channels are summed over before the next ones", COUNTED]
+
+    shares = "vectors of channels"
+    why = "all taps read each pixel together, and lanes are channels"
+
+    def is_for(self, op: Op) -> bool:
+        return op.name == "depthwise_gradient"

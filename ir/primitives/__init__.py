@@ -7,6 +7,7 @@
 | `gather` | `gather gather_nd scatter_add sort` |
 | `reduction` | `reduce arg_reduce cumsum` |
 | `contraction`, `convolution` | `dot_general`, `conv` |
+| `depthwise_filters` | `depthwise_gradient` |
 | `window` | `reduce_window` |
 | `random_bits` | `random_bits` |
 | `structural` | `constant iota extent`; `fused` and `prepare`, which hold regions |
@@ -19,7 +20,7 @@ an int, an open extent (`ir/dims.py`), or an object with `+`, `-`, `*` by extent
 `%` by positive extents, which round toward minus infinity. An operand is called with an index tuple and gives a scalar;
 `operand.type` is its TensorType, `operand.known` its elements, None if they are not known. For elementwise primitives
 operands have the result's shape. Primitives without `element` have a kernel in codegen: `scatter_add`, `sort`,
-`cumsum`, `check_index`, `host_call`; ops with regions are made of these.
+`cumsum`, `depthwise_gradient`, `check_index`, `host_call`; ops with regions are made of these.
 
 The handler has one method for each elementwise primitive, by the primitive's name (`s.add(a, b)`, `s.cast(a, dtype)`,
 `s.select(c, a, b)`; for `and`, `or`, `not` use getattr), and these:
@@ -41,6 +42,7 @@ from gluonjit.ir.primitives import (
     contraction,
     control_flow,
     convolution,
+    depthwise_filters,
     elementwise,
     gather,
     host_call,
@@ -55,6 +57,7 @@ __all__ = [
     "contraction",
     "control_flow",
     "convolution",
+    "depthwise_filters",
     "elementwise",
     "host_call",
     "gather",

@@ -25,6 +25,7 @@ import numpy as np
 from gluonjit.ir.opdef import REQUIRED, primitive
 from gluonjit.ir.primitives.checks import NUMERIC, check_kind, check_same_dtype, ints, window_extent
 from gluonjit.ir.primitives.convolution_eval import evaluate
+from gluonjit.ir.primitives.depthwise_filters import fits
 from gluonjit.ir.primitives.movement import both
 from gluonjit.ir.primitives.reduction import accumulator
 from gluonjit.ir.types import IRError, TensorType, dtype_of
@@ -265,6 +266,8 @@ def _vjp(
         )
         return dx, b.conv(x, g, **window, layout=letters_w)
     if w.shape[axes.weight[1]] == 1 and set(input_dilation) == {1}:
+        if groups == w.shape[axes.weight[0]] and fits(dtype_of(g), taps, stride, low, dilation):
+            return dx, _depthwise_filters(b, x, g, w, axes, stride=stride, low=low, dilation=dilation)
         return dx, _depthwise_weight(b, x, g, w, axes, stride, low, dilation)
     return dx, _grouped_weight(b, x, g, w, axes, groups, window)
 
@@ -277,6 +280,22 @@ def _per_group(b: Emitter, w: Any, axes: Sequence[int], groups: int) -> Any:
     return b.reshape(swapped, shape=(groups * depth, filters // groups, *taps))
 
 
+def _depthwise_filters(b: Emitter, x: Any, g: Any, w: Any, axes: Layout, **window: Any) -> Any:
+    """The weight's cotangent where each channel has one filter."""
+
+    def last(v: Any, order: Sequence[int]) -> Any:
+        n, c, *rest = order
+        return b.transpose(v, perm=(n, *rest, c))
+
+    taps = tuple(w.shape[k] for k in axes.weight[2:])
+    window = {name: tuple(value) for name, value in window.items()}
+    dw = b.depthwise_gradient(last(x, axes.input), last(g, axes.result), taps=taps, **window)
+    dw = b.reshape(dw, shape=(*taps, 1, w.shape[axes.weight[0]]))
+    # As taps…, I, O.
+    order = [*axes.weight[2:], axes.weight[1], axes.weight[0]]
+    return b.transpose(dw, perm=tuple(sorted(range(len(order)), key=lambda k: order[k])))
+
+
 def _depthwise_weight(
     b: Emitter,
     x: Any,
@@ -287,8 +306,8 @@ def _depthwise_weight(
     low: Sequence[int],
     dilation: Sequence[int],
 ) -> Any:
-    """The weight's cotangent where each filter reads a single channel: for each tap, the sum per channel of g times the
-    elements of x that the tap reads."""
+    """The weight's cotangent where each filter reads a single channel that others may read, too: for each tap, the sum
+    per channel of g times the elements of x that the tap reads."""
     rank = len(axes.input)
     taps = [w.shape[k] for k in axes.weight[2:]]
     size = [x.shape[k] for k in axes.input[2:]]

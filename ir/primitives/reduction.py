@@ -85,12 +85,12 @@ def _eval_reduce(x: np.ndarray, op: str, axes: Sequence[int]) -> np.ndarray:
         return np.asarray(ufunc.reduce(x, axes))
     if kind in "fV":
         if x.dtype.itemsize == 2:
-            return _sum(ufunc, x.astype(np.float32), axes).astype(x.dtype)
-        return _sum(ufunc, x, axes)
+            return summed(ufunc, x.astype(np.float32), axes).astype(x.dtype)
+        return summed(ufunc, x, axes)
     return np.asarray(ufunc.reduce(x, axes, dtype=x.dtype))  # NumPy would widen small integers
 
 
-def _sum(ufunc: Any, x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+def summed(ufunc: Any, x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
     """A float sum (product) whose error does not grow with the number of terms.
 
     NumPy adds pairwise along trailing axes but row by row along others, which loses a digit every hundred rows. So
@@ -124,7 +124,7 @@ def _eval_mean(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
     if x.dtype.kind == "V":
         return _eval_mean(x.astype(np.float32), axes).astype(x.dtype)
     if x.dtype == np.float64:
-        total = _sum(np.add, x, axes)
+        total = summed(np.add, x, axes)
     else:
         total = np.add.reduce(x, axes, dtype=np.float64)  # converts piece by piece, without a copy of x
     with np.errstate(invalid="ignore"):

@@ -11,6 +11,7 @@ from support.draw import DRAWERS
 x = tensor("f32", 2, 3)
 CONV = {"stride": (1, 1), "low": (0, 0), "high": (0, 0), "dilation": (1, 1), "input_dilation": (1, 1)}
 WINDOW = {"op": "max", "window": (1, 2), "stride": (1, 1), "low": (0, 0), "high": (0, 0)}
+FILTERS = {"taps": (1, 3), "stride": (1, 1), "low": (0, 1), "dilation": (1, 1)}
 image, kernel = tensor("f32", 1, 4, 5, 5), tensor("f32", 8, 4, 3, 3)
 scalar = tensor("f32")
 i32 = tensor("i32", 4)
@@ -75,6 +76,12 @@ REFUSED = [
     ("reduce", (x,), {"op": "any", "axes": (0,)}, "must be bool"),
     ("reduce", (x,), {"op": "sum", "axes": (-1,)}, "names axis -1"),
     ("arg_reduce", (tensor("f32", 0, 2),), {"op": "argmax", "axis": 0}, "no elements to choose from"),
+    ("depthwise_gradient", (x, x), FILTERS, "images (n, spatial…, channels)"),
+    ("depthwise_gradient", (image, tensor("f32", 2, 5, 4)), FILTERS, "images (n, spatial…, channels)"),
+    ("depthwise_gradient", (image, image), {**FILTERS, "low": (0, 1 << 60)}, "ints below"),
+    ("depthwise_gradient", (image, image), {**FILTERS, "low": (0,)}, "2 entries"),
+    ("depthwise_gradient", (image, image), {**FILTERS, "taps": (9, 9)}, "at most 64 taps"),
+    ("depthwise_gradient", (tensor("f16", 2, 5, 5, 4),) * 2, FILTERS, "for float32 and float64"),
     ("dot_general", (x, x), {"contract": ((1,), (0,))}, "axis 1 of f32[2,3] with axis 0 of f32[2,3]: 3 is not 2"),
     ("dot_general", (x, x), {"contract": ((1,), (1,)), "batch": ((1,), (1,))}, "both summed over and a batch axis"),
     ("dot_general", (x, x), {"contract": (1, 0)}, "tuple of ints"),

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.ir.types import BOOL, DTYPES, I32, I64, DType, TensorType
+from gluonjit.ir.types import BOOL, DTYPES, F32, F64, I32, I64, DType, TensorType
 
 
 class Unfit(Exception):
@@ -411,6 +411,22 @@ def _reduce_window(rng: random.Random, first: TensorType | None) -> Case:
     return Case("reduce_window", (x,), {"op": rng.choice(("sum", "max", "min")), **done})
 
 
+def _depthwise_gradient(rng: random.Random, first: TensorType | None) -> Case:
+    if first is not None and (first.dtype not in (F32, F64) or first.rank < 3):
+        raise Unfit
+    spatial = rng.randint(1, 3) if first is None else first.rank - 2
+    shape = first.shape if first else (dim(rng, 1, 3), *(dim(rng, 1, 6) for _ in range(spatial)), dim(rng, 1, 9))
+    x = first or TensorType(rng.choice((F32, F64)), shape)
+    attrs: dict[str, tuple[int, ...]] = {
+        "taps": tuple(rng.randint(1, 3) for _ in range(spatial)),
+        "stride": tuple(rng.choice((1, 1, 2, 3)) for _ in range(spatial)),
+        "low": tuple(rng.choice((0, 0, 1, 2, -1)) for _ in range(spatial)),
+        "dilation": tuple(rng.choice((1, 1, 2)) for _ in range(spatial)),
+    }
+    g = x.with_shape((shape[0], *(dim(rng, 1, 6) for _ in range(spatial)), shape[-1]))
+    return Case("depthwise_gradient", (x, g), attrs)
+
+
 def _random_bits(rng: random.Random, first: TensorType | None) -> Case:
     if first is not None:
         raise Unfit
@@ -426,6 +442,7 @@ DRAWERS: dict[str, Drawer] = {
     **{f.__name__[1:]: f for f in (_select, _cast, _constant, _iota, _broadcast, _reshape, _transpose, _slice)},
     **{f.__name__[1:]: f for f in (_reverse, _pad, _concat, _update_slice, _gather, _gather_nd, _scatter_add)},
     **{f.__name__[1:]: f for f in (_sort, _cumsum, _reduce, _arg_reduce, _dot_general, _conv, _reduce_window)},
+    "depthwise_gradient": _depthwise_gradient,
     "random_bits": _random_bits,
 }
 """Every primitive but `fused`, whose region is a program of its own (see `programs`)."""
