@@ -8,7 +8,7 @@ from itertools import islice
 
 import pytest
 
-from gluonjit.codegen.target import host, named
+from gluonjit.codegen.target import host
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.text import parse_graph, print_graph
@@ -18,10 +18,13 @@ from gluonjit.runtime.compiler import compile_graph
 from support.compare import assert_close
 from support.draw import DRAWERS
 from support.programs import coverage, random_program
+from support.selected import TARGETS, runnable
 
 PROGRAMS = int(os.environ.get("PROGRAMS", "300"))
+EACH = PROGRAMS // 3
+"""Programs for each target; there are three where vectors of three lengths run."""
 BATCH = 50
-TARGETS = ("host", "x86-64-v3", "x86-64-v2")
+ALONE = 10
 TOGETHER = 10
 """Programs in a graph: what a compilation costs besides its kernels is paid once for all of them."""
 
@@ -57,28 +60,17 @@ def run_together(executable, programs, where):
     assert next(outputs, None) is next(updates, None) is None
 
 
-def machine(target):
-    """The host, or a lesser machine whose code it can run; skips the test if it cannot."""
-    if target == "host":
-        return host()
-    if host().arch != "x86":
-        pytest.skip("these are levels of x86-64")
-    if host().vector_bits < named(target).vector_bits:
-        pytest.skip(f"this machine is not {target}")
-    return named(target)
-
-
-@pytest.mark.parametrize("first", range(0, PROGRAMS // len(TARGETS), BATCH))
+@pytest.mark.parametrize("first", range(0, EACH, BATCH))
 @pytest.mark.parametrize("target", TARGETS)
 def test_native_equals_numpy(target, first):
     """Each target has programs of its own, in which every primitive has its turn. The host's first ones are compiled
     one by one, others some at a time."""
-    compiled_for = machine(target)
-    first += TARGETS.index(target) * (PROGRAMS // len(TARGETS))
-    size = 1 if first == 0 else TOGETHER
-    for start in range(first, first + BATCH, size):
-        programs = [random_program(seed) for seed in range(start, start + size)]
-        where = f"seeds {start} to {start + size - 1} on {target}"
+    first += TARGETS.index(target) * EACH
+    starts = [*range(ALONE), *range(ALONE, BATCH, TOGETHER)] if first == 0 else range(first, first + BATCH, TOGETHER)
+    for start in starts:
+        seeds = range(start, start + (1 if start < ALONE else TOGETHER))
+        programs = [random_program(seed) for seed in seeds]
+        where = f"{seeds} on {target}"
 
         def round_trip(name, before, graph, seconds, where=where):
             if graph is not before:
@@ -86,7 +78,7 @@ def test_native_equals_numpy(target, first):
                 assert print_graph(parse_graph(text)) == text, f"{where} after {name}"
 
         after = round_trip if target == "host" else None
-        executable = compile_graph(together(programs), target=compiled_for, after=after)
+        executable = compile_graph(together(programs), target=runnable(target), after=after)
         run_together(executable, programs, f"native, {where}")
         run_together(executable, programs, f"native, again, {where}")
 

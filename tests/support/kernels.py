@@ -26,7 +26,8 @@ from gluonjit.ir.types import TensorType
 
 
 def runnable_targets() -> list[Machine]:
-    """The host, and less capable machines whose code it can run."""
+    """The host, and less capable machines that it can run the code of, if this code is another: what is written for
+    vectors of the same length is the same."""
     targets = [host()]
     if host().arch == "x86":
         lesser = [named("x86-64-v3"), named("x86-64-v2")]
@@ -78,7 +79,7 @@ def opened(
     else:
         lower("kernel", target, module)
         memory = sort_memory(graph)
-    loaded = llvm.load(llvm.compile_module(module.text(), target))
+    code = llvm.load(llvm.compile_module(module.text(), target))
 
     def run(
         sizes: Mapping[str, int], inputs: Sequence[np.ndarray], nthreads: int = 1, at_end: bool = True
@@ -86,7 +87,7 @@ def opened(
         outputs = [np.full(sized(t, sizes).shape, 7, t.dtype.numpy) for t in types[len(inputs) :]]
         work = [np.zeros(at(memory, sizes), np.uint8)] if memory != 0 else []
         arrays = [guarded(np.asarray(x), at_end) for x in (*inputs, *outputs, *work)]
-        loaded.call("kernel", arrays, nthreads, [sizes[name] for name in module.dims])
+        code.call("kernel", arrays, nthreads, [sizes[name] for name in module.dims])
         return arrays[len(inputs) : len(types)]
 
     return run
@@ -122,7 +123,7 @@ def guarded(array: np.ndarray, at_end: bool) -> np.ndarray:
 
 
 @functools.lru_cache(maxsize=8)
-def _loaded(source: str, target: Machine) -> llvm.Loaded:
+def loaded(source: str, target: Machine) -> llvm.Loaded:
     """The same kernel is often run again, on more threads or beside other memory."""
     return llvm.load(llvm.compile_module(source, target))
 
@@ -148,7 +149,7 @@ def run(
         lower("kernel", target, module)
         source = module.text()
     work = [] if lower is None else [np.zeros(sort_memory(graph), np.uint8)]
-    return _outputs(_loaded(source, target), "kernel", graph, inputs, nthreads, at_end, work)
+    return _outputs(loaded(source, target), "kernel", graph, inputs, nthreads, at_end, work)
 
 
 def together(graphs: Sequence[Graph], target: Machine) -> list[Callable[..., list[np.ndarray]]]:
@@ -156,12 +157,12 @@ def together(graphs: Sequence[Graph], target: Machine) -> list[Callable[..., lis
     module = llvm.Module(target)
     for k, graph in enumerate(graphs):
         lower_loops(f"kernel{k}", kernel(graph), module)
-    loaded = llvm.load(llvm.compile_module(module.text(), target))
-    return [functools.partial(_outputs, loaded, f"kernel{k}", graph) for k, graph in enumerate(graphs)]
+    code = llvm.load(llvm.compile_module(module.text(), target))
+    return [functools.partial(_outputs, code, f"kernel{k}", graph) for k, graph in enumerate(graphs)]
 
 
 def _outputs(
-    loaded: llvm.Loaded,
+    code: llvm.Loaded,
     name: str,
     graph: Graph,
     inputs: Sequence[np.ndarray],
@@ -172,5 +173,5 @@ def _outputs(
     outputs = [np.full(v.shape, 7, v.dtype.numpy) for v in graph.outputs]
     if at_end is not None:
         inputs, outputs, work = ([guarded(np.asarray(x), at_end) for x in arrays] for arrays in (inputs, outputs, work))
-    loaded.call(name, [*inputs, *outputs, *work], nthreads)
+    code.call(name, [*inputs, *outputs, *work], nthreads)
     return outputs

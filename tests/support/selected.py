@@ -16,8 +16,9 @@ from gluonjit.ir.graph import Graph, Op
 from gluonjit.ir.interpreter import evaluate_op
 from gluonjit.ir.machine import Machine
 from gluonjit.passes import run_passes
+from support.kernels import loaded, runnable_targets
 
-TARGETS = ["host", "x86-64-v3", "x86-64-v2"]
+TARGETS = ["host", *(target.cpu for target in runnable_targets()[1:])]
 NATIVE = ("matmul", "conv", "depthwise", "expand_depthwise", "winograd", "planar", "weight_gradient")
 _GUARD = 192
 """Bytes on either side of a buffer that must stay as they are."""
@@ -60,7 +61,7 @@ def run_kernel(op: Op, operands: Sequence[np.ndarray], target: Machine, nthreads
     """The results of one op's kernel. Nothing but the results may be written, and all of them must be."""
     module = llvm.Module(target)
     lower_kernel("k", op, module)
-    loaded = llvm.load(llvm.compile_module(module.text(), target))
+    code = loaded(module.text(), target)
     # NaN in every float type: it reveals elements that are not written, and padding that is read.
     blank = [np.full(r.shape, 0xFF, np.uint8).repeat(r.dtype.itemsize, -1).view(r.dtype.numpy) for r in op.results]
     # Arrays of users are aligned to their elements; what the program packed itself is aligned as the arena is.
@@ -71,7 +72,7 @@ def run_kernel(op: Op, operands: Sequence[np.ndarray], target: Machine, nthreads
     if WORKSPACE.of(op):
         assert nthreads == 1, "threads that meet have to run at the same time"
         memory.append(Guarded(np.zeros(8, np.uint8), True))  # the team, which is not used with one thread
-    loaded.call("k", [b.view for b in (*inputs, *outputs, *memory)], nthreads)
+    code.call("k", [b.view for b in (*inputs, *outputs, *memory)], nthreads)
     for b in (*inputs, *outputs, *memory):
         b.check()
     for b in inputs:
