@@ -1,5 +1,7 @@
 """Loops and branches as native code equal their evaluation."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -64,16 +66,18 @@ def until(limit):
 
 
 @pytest.mark.parametrize("params", [(), (1,)])
-@pytest.mark.parametrize("limit", [None, 0, 1, 5, 100])
-@pytest.mark.parametrize("trip", [0, 1, 2, 7])
-def test_loop(trip, limit, params):
+def test_loop(params):
+    """Each number of iterations, with each condition; all of these loops in one graph."""
     b = Builder("net")
     h = b.input("h", STATE)
     w = b.input("w", TensorType(F32, (6, 6)))
-    x = b.input("x", TensorType(F32, (trip, 3, 6)))
-    regions = [step(True)] if limit is None else [step(True), until(limit)]
-    last, rows = b.emit("loop", [h, x, w], {"carried": 1, "scanned": 1, "trip": trip}, regions)
-    graph = b.build([last, rows, b.neg(last)], {"params": params})
+    outputs = []
+    for trip, limit in itertools.product([0, 1, 2, 7], [None, 0, 1, 5, 100]):
+        x = b.input(f"x{trip}_{limit}", TensorType(F32, (trip, 3, 6)))
+        regions = [step(True)] if limit is None else [step(True), until(limit)]
+        last, rows = b.emit("loop", [h, x, w], {"carried": 1, "scanned": 1, "trip": trip}, regions)
+        outputs += [last, rows, b.neg(last)]
+    graph = b.build(outputs, {"params": params})
     check(graph, inputs_of(graph))
 
 

@@ -11,17 +11,23 @@ from gluonjit.codegen.target import host
 from gluonjit.ir import opdef
 from gluonjit.ir.types import F32, F64, TensorType
 from support.compare import assert_close
-from support.kernels import body, run, runnable_targets
+from support.kernels import body, run, runnable_targets, together
 
 FLOATS = {F32: np.float32, F64: np.float64}
 EXTENDED = np.finfo(np.longdouble).eps < 1e-18
 
 
 def apply(name, *arrays, target=None):
-    dtype = F32 if arrays[0].dtype == np.float32 else F64
-    type = TensorType(dtype, arrays[0].shape)
-    graph = body(lambda b, *x: getattr(b, name)(*x), *[type] * len(arrays))
-    return run(graph, arrays, target)[0]
+    return apply_all([(name, arrays)], target)[0]
+
+
+def apply_all(calls, target=None):
+    """The result of each (name, operands), compiled as one module."""
+    graphs = []
+    for name, arrays in calls:
+        type = TensorType(F32 if arrays[0].dtype == np.float32 else F64, arrays[0].shape)
+        graphs.append(body(lambda b, *x: getattr(b, name)(*x), *[type] * len(arrays)))  # noqa: B023
+    return [compiled(arrays)[0] for compiled, (_, arrays) in zip(together(graphs, target or host()), calls)]
 
 
 def each(function):
@@ -90,32 +96,34 @@ BOUNDS = {"exp": 2.0, "log": 2.0, "tanh": 2.0, "erf": 6.0}
 
 
 @pytest.mark.parametrize("target", runnable_targets(), ids=lambda t: t.cpu)
-@pytest.mark.parametrize("name", NUMPY)
-def test_f32(name, target):
-    x = domain(name, np.float32, np.random.default_rng(0), 6000)
-    with np.errstate(all="ignore"):
-        exact = NUMPY[name](x.astype(np.float64))
-    bound = BOUNDS.get(name, 4.0)
-    # Without fused multiply-add there is one more rounding on the way.
-    assert ulps(apply(name, x, target=target), exact, np.float32) <= bound + (0 if target.has_fma else 0.3)
+def test_f32(target):
+    calls = [(name, [domain(name, np.float32, np.random.default_rng(0), 6000)]) for name in NUMPY]
+    for (name, (x,)), got in zip(calls, apply_all(calls, target)):
+        with np.errstate(all="ignore"):
+            exact = NUMPY[name](x.astype(np.float64))
+        bound = BOUNDS.get(name, 4.0)
+        # Without fused multiply-add there is one more rounding on the way.
+        assert ulps(got, exact, np.float32) <= bound + (0 if target.has_fma else 0.3), name
 
 
 @pytest.mark.skipif(not EXTENDED, reason="NumPy has nothing more precise than f64 here")
-@pytest.mark.parametrize("name", [n for n in NUMPY if n != "erf"])
-def test_f64(name):
-    x = domain(name, np.float64, np.random.default_rng(1), 3000)
-    with np.errstate(all="ignore"):
-        exact = NUMPY[name](x.astype(np.longdouble))
-    assert ulps(apply(name, x), exact, np.float64) <= 5
+def test_f64():
+    names = [name for name in NUMPY if name != "erf"]
+    calls = [(name, [domain(name, np.float64, np.random.default_rng(1), 3000)]) for name in names]
+    for (name, (x,)), got in zip(calls, apply_all(calls)):
+        with np.errstate(all="ignore"):
+            exact = NUMPY[name](x.astype(np.longdouble))
+        assert ulps(got, exact, np.float64) <= 5, name
 
 
 @pytest.mark.parametrize("target", runnable_targets()[1:], ids=lambda t: t.cpu)
-@pytest.mark.parametrize("name", ["exp", "log", "tanh", "sin", "erf", "lgamma"])
-def test_f64_on_lesser_machines(name, target):
-    x = domain(name, np.float64, np.random.default_rng(2), 500)
-    if name == "lgamma":
-        x = np.abs(x[np.abs(x) < 1e3]) + 0.1
-    np.testing.assert_allclose(apply(name, x, target=target), apply(name, x), rtol=1e-14, atol=1e-14)
+def test_f64_on_lesser_machines(target):
+    calls = []
+    for name in ("exp", "log", "tanh", "sin", "erf", "lgamma"):
+        x = domain(name, np.float64, np.random.default_rng(2), 500)
+        calls.append((name, [np.abs(x[np.abs(x) < 1e3]) + 0.1 if name == "lgamma" else x]))
+    for (name, _), got, wanted in zip(calls, apply_all(calls, target), apply_all(calls)):
+        np.testing.assert_allclose(got, wanted, rtol=1e-14, atol=1e-14, err_msg=name)
 
 
 def test_erf_f64():
@@ -222,23 +230,19 @@ EDGES = [*EDGES, *(-v for v in EDGES)]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("name", sorted(vecmath.FUNCTIONS))
-def test_edges(name, dtype):
+def test_edges(dtype):
     """Zeros, infinities, NaN, denormals, ends of ranges: what NumPy gives, signs of zeros included."""
-    primitive = opdef.lookup(name)
-    if name in ("pow", "atan2", "hypot", "mod"):
-        pairs = list(itertools.product(EDGES, EDGES))
-        arrays = [np.array(column, dtype) for column in zip(*pairs)]
-    else:
-        arrays = [np.array(EDGES, dtype)]
-    with np.errstate(all="ignore"):
-        wanted = primitive.eval(*arrays)
-    got = apply(name, *arrays)
-    rtol = 2e-6 if dtype is np.float32 else 1e-12
-    atol = 1e-14 if name in ("lgamma", "digamma") else 2 * float(np.finfo(dtype).smallest_subnormal)
-    np.testing.assert_allclose(got, wanted, rtol=rtol, atol=atol)
-    zero = (wanted == 0) & (got == 0)
-    assert np.array_equal(np.signbit(got[zero]), np.signbit(wanted[zero]))
+    one = [np.array(EDGES, dtype)]
+    two = [np.array(column, dtype) for column in zip(*itertools.product(EDGES, EDGES))]
+    calls = [(n, two if n in ("pow", "atan2", "hypot", "mod") else one) for n in sorted(vecmath.FUNCTIONS)]
+    for (name, arrays), got in zip(calls, apply_all(calls)):
+        with np.errstate(all="ignore"):
+            wanted = opdef.lookup(name).eval(*arrays)
+        rtol = 2e-6 if dtype is np.float32 else 1e-12
+        atol = 1e-14 if name in ("lgamma", "digamma") else 2 * float(np.finfo(dtype).smallest_subnormal)
+        np.testing.assert_allclose(got, wanted, rtol=rtol, atol=atol, err_msg=name)
+        zero = (wanted == 0) & (got == 0)
+        assert np.array_equal(np.signbit(got[zero]), np.signbit(wanted[zero])), name
 
 
 @pytest.mark.parametrize("dtype", [np.float16, "bf16"])
@@ -259,15 +263,19 @@ def test_large_arguments_of_sine():
 
     bits = 1300
     quarter_turns = two_over_pi(bits)
+    arguments, wanted = [], []
+    for n in (21, 25, 30, 31, 40, 53, 64, 100, 300, 700, 1000, 1023):
+        for mantissa in (1, 3, 2**52 + 1, 2**53 - 1):
+            shift = n - mantissa.bit_length() + 1
+            turns = mantissa * quarter_turns
+            turns = turns << shift if shift >= 0 else turns >> -shift
+            turns %= 4 << bits
+            angle = turns / (1 << bits) * (math.pi / 2)
+            arguments.append(math.ldexp(mantissa, shift))
+            wanted.append(math.sin(angle))
+    x = np.array(arguments)
     for target in (host(), *runnable_targets()[-1:]):
-        for n in (21, 25, 30, 31, 40, 53, 64, 100, 300, 700, 1000, 1023):
-            for mantissa in (1, 3, 2**52 + 1, 2**53 - 1):
-                shift = n - mantissa.bit_length() + 1
-                x = math.ldexp(mantissa, shift)
-                turns = mantissa * quarter_turns
-                turns = turns << shift if shift >= 0 else turns >> -shift
-                turns %= 4 << bits
-                angle = turns / (1 << bits) * (math.pi / 2)
-                got = apply("sin", np.array([x, -x]), target=target)
-                assert abs(got[0] - math.sin(angle)) < 4e-15, (n, mantissa)
-                assert got[1] == -got[0]
+        got, negated = apply_all([("sin", [x]), ("sin", [-x])], target)
+        for value, found, expected in zip(arguments, got, wanted):
+            assert abs(found - expected) < 4e-15, value
+        assert np.array_equal(negated, -got)
