@@ -45,6 +45,8 @@ def _flops(op: Op) -> Extent:
     if op.name == "conv":
         filters = op.attrs["layout"][1].index("O")
         return 2 * op.result.size * (op.operands[1].size // max(op.operands[1].shape[filters], 1))
+    if op.name == "depthwise_gradient":
+        return 2 * op.operands[1].size * prod(op.attrs["taps"])
     if op.name in ("reduce", "arg_reduce"):
         return op.operands[0].size
     if op.name == "reduce_window":

@@ -117,6 +117,8 @@ def _saved_by(op: Op, packs: bool) -> float:
         return size * taps * (_PRODUCT - _NATIVE_PRODUCT) + _PASS
     if op.name == "reduce_window":
         return size * math.prod(op.attrs["window"]) * (_TAP - _NATIVE_TAP) + _PASS
+    if op.name == "depthwise_gradient":
+        return op.operands[1].type.size * math.prod(op.attrs["taps"]) * (_TAP - _NATIVE_TAP) + _PASS
     if op.name in ("gather", "gather_nd", "scatter_add"):
         return max(size, op.operands[-1].type.size) * (_LOOKUP - _NATIVE_LOOKUP) + _PASS
     if op.name == "sort":

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from math import prod
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from gluonjit.common.quantities import bytes_text, count_text
 from gluonjit.files.array_names import shown
-from gluonjit.ir.graph import Builder, Graph, Op
+from gluonjit.ir.graph import Builder, Graph
 from gluonjit.ir.types import TensorType, dtype, type_of
+from gluonjit.ir.work import flops
 from gluonjit.tools.cli import files, graphs, models
 from gluonjit.tools.cli.loading import is_python, load_block, load_graph
 from gluonjit.tools.cli.terminal import add_output, printing_to
-
-MOVES = {"broadcast", "reshape", "transpose", "slice", "reverse", "pad", "concat", "update_slice"}
-MOVES |= {"gather", "gather_nd", "iota", "constant", "cast", "select"}
-"""Primitives that compute nothing."""
 
 STATES = ("running_mean", "running_var", "moving_mean", "moving_var")
 """The endings of names of auxiliary states."""
@@ -218,37 +214,10 @@ def _flops(graph: Graph) -> dict[str, int]:
     found: dict[str, int] = defaultdict(int)
     for op in graph.ops:
         if not op.name.startswith("mx."):
-            found[op.name] += flops([op])
+            found[op.name] += int(flops(op))
             continue
         b = Builder("count", training=bool(graph.attrs.get("training")))
         operator = registry.get(op.name.removeprefix("mx."))
         results = operator.expand_into(b, [b.input("", v.type) for v in op.operands], op.attrs)
-        found[operator.name] += flops(b.build(results).ops)
+        found[operator.name] += int(sum(map(flops, b.build(results).ops)))
     return dict(found)
-
-
-def flops(ops: Iterable[Op]) -> int:
-    """Arithmetic operations of primitives: a multiply-add counts as 2, any other function as 1, movement as 0."""
-    return sum(map(_one, ops))
-
-
-def _one(op: Op) -> int:
-    if op.name in MOVES:
-        return 0
-    if op.name == "loop":
-        return op.attrs["trip"] * sum(flops(region.ops) for region in op.regions)
-    if op.name == "branch":
-        return max(flops(region.ops) for region in op.regions)
-    if op.regions:
-        return sum(flops(region.ops) for region in op.regions)
-    size = op.results[0].type.size
-    if op.name == "dot_general":
-        return 2 * size * prod(op.operands[0].shape[axis] for axis in op.attrs["contract"][0])
-    if op.name == "conv":
-        filters: Sequence[int] = op.operands[1].shape
-        return 2 * size * (prod(filters) // max(filters[op.attrs["layout"][1].index("O")], 1))
-    if op.name == "reduce_window":
-        return size * prod(op.attrs["window"])
-    if op.name in ("reduce", "arg_reduce"):
-        return op.operands[0].type.size
-    return size
