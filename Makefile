@@ -15,6 +15,8 @@ VENV := .venv
 BENCH_VENV := .venv-bench
 BIN := $(VENV)/bin
 TYPECHECK := build/typecheck/gluonjit
+MYPY := $(BIN)/python -m mypy
+PYTEST = $(BIN)/python -m pytest -q -n auto --maxprocesses 8 --dist worksteal $(PYTEST_ARGS)
 
 # Either would put foreign packages in front of the venv's own.
 unexport PYTHONPATH
@@ -22,22 +24,29 @@ unexport PYTHONHOME
 # Each of the many processes would compile all sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint bench site clean
+.PHONY: demo test lint style packages bench site clean
 
 demo: $(VENV)/stamp
 	$(BIN)/python examples/demo.py
 
-test: lint
-	$(BIN)/python -m pytest -q -n auto --maxprocesses 8 --dist worksteal $(PYTEST_ARGS)
+# mypy uses one core for half a minute, so tests run beside it; what it says comes last.
+test: style packages
+	@$(MYPY) >build/mypy.txt 2>&1 & mypy=$$!; trap 'kill $$mypy; exit 130' INT TERM; \
+	  echo '$(MYPY) &' && $(PYTEST); tests=$$?; \
+	  wait $$mypy; types=$$?; cat build/mypy.txt; exit $$((tests | types))
 
-lint: $(VENV)/test-stamp
+lint: style packages
+	$(MYPY)
+
+style: $(VENV)/test-stamp
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
-	mkdir -p $(TYPECHECK)
-	ln -sfn "$(CURDIR)"/frontend/* $(TYPECHECK)/
-	ln -sfn "$(CURDIR)"/ir "$(CURDIR)"/passes "$(CURDIR)"/codegen "$(CURDIR)"/runtime $(TYPECHECK)/
-	find build/typecheck -xtype l -delete
-	$(BIN)/python -m mypy
+
+packages:
+	@mkdir -p $(TYPECHECK)
+	@ln -sfn "$(CURDIR)"/frontend/* $(TYPECHECK)/
+	@ln -sfn "$(CURDIR)"/ir "$(CURDIR)"/passes "$(CURDIR)"/codegen "$(CURDIR)"/runtime $(TYPECHECK)/
+	@find build/typecheck -xtype l -delete
 
 site: $(VENV)/test-stamp
 	$(BIN)/python docs/site/build.py
@@ -50,6 +59,8 @@ define make_venv
   { echo '$(PYTHON) is not a Python >= 3.10 that can make virtual environments.'; \
     echo 'On Debian: apt install make python3-venv; or name another: make PYTHON=python3.12 ...'; exit 1; }
 $(PYTHON) -m venv --clear $(@D)
+@# That of Python 3.11 takes twice as long to choose among versions. Where there is no newer one, it does as well.
+-@$(PIP_INSTALL) --quiet 'pip>=26'
 endef
 # Not all modules are ever imported; those that are, Python compiles then.
 PIP_INSTALL = $(@D)/bin/python -m pip install --disable-pip-version-check --no-compile
