@@ -40,14 +40,17 @@ def check_bool(x: TensorType, what: str) -> None:
 
 def ints(name: str, value: Any, length: int | None = None, low: int | None = None) -> tuple[Any, ...]:
     """Attribute `name` as a tuple of ints or open extents, of `length` entries that are at least `low`."""
-    if not isinstance(value, (tuple, list)) or not all(
-        isinstance(v, (int, Dim)) and not isinstance(v, bool) for v in value
-    ):
+    if not isinstance(value, (tuple, list)):
         raise IRError(f"{name} must be a tuple of ints, got {value!r}")
+    for v in value:
+        if type(v) is not int and (not isinstance(v, (int, Dim)) or isinstance(v, bool)):
+            raise IRError(f"{name} must be a tuple of ints, got {value!r}")
     if length is not None and len(value) != length:
         raise IRError(f"{name} = {tuple(value)} must have {length} entries, one per axis")
-    if low is not None and not all(is_at_most(low, v) for v in value):
-        raise IRError(f"entries of {name} = {tuple(value)} must be at least {low}")
+    if low is not None:
+        for v in value:
+            if not (v >= low if type(v) is int else is_at_most(low, v)):
+                raise IRError(f"entries of {name} = {tuple(value)} must be at least {low}")
     return tuple(value)
 
 
