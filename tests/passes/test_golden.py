@@ -102,7 +102,7 @@ def test_pytest_runs_files_of_cases(pytester: pytest.Pytester):
     pytester.path.joinpath("right.ir").write_text(FILE.replace("%s", "2.0"))
     pytester.path.joinpath("wrong.ir").write_text(FILE.replace("%s", "3.0"))
     pytester.path.joinpath("other.ir").write_text("intermediate representation of something else\n")
-    done = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    done = pytester.runpytest_inprocess("-p", "no:cacheprovider")
     done.assert_outcomes(passed=1, failed=1)
     done.stdout.fnmatch_lines(["*wrong.ir:1: fold, dce", "*-*value = 3.0*", "*+*value = 2.0*"])
 
@@ -110,5 +110,5 @@ def test_pytest_runs_files_of_cases(pytester: pytest.Pytester):
 def test_pytest_rewrites_what_they_expect(pytester: pytest.Pytester):
     path = pytester.path / "wrong.ir"
     path.write_text(FILE.replace("%s", "3.0"))
-    pytester.runpytest_subprocess("--update-ir", "-p", "no:cacheprovider").assert_outcomes(passed=1)
+    pytester.runpytest_inprocess("--update-ir", "-p", "no:cacheprovider").assert_outcomes(passed=1)
     assert path.read_text() == FILE.replace("%s", "2.0")
