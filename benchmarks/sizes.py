@@ -68,7 +68,7 @@ def shapes(key: str, calls: int, largest: int, tokens: int = TOKENS, seed: int =
 DIMS_OF = {name: n for n, name in DIMS.items()}
 
 
-def main(arguments: list[str] | None = None) -> int:
+def _parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(
         prog="python -m benchmarks.sizes",
         description="Times calls with batch sizes and lengths in random order, beside engines that take any size: all "
@@ -99,6 +99,11 @@ def main(arguments: list[str] | None = None) -> int:
     )
     p.add_argument("--seconds", type=float, default=2.0, help="for each size, with --static (default: %(default)s)")
     p.add_argument("--process", nargs=3, help=argparse.SUPPRESS)
+    return p
+
+
+def main(arguments: list[str] | None = None) -> int:
+    p = _parser()
     options = p.parse_args(arguments)
     if options.process:
         _process(*options.process)

@@ -8,7 +8,7 @@ The gradient of a branch is a branch on the same condition, which computes the f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -228,6 +228,33 @@ class _Loop:
 
         return results, pull, self.active_outputs
 
+    def _last_first(self, rows: Value) -> Value:
+        return self.b.reverse(rows, axes=(0,)) if self.trip > 1 else rows
+
+    def _sources(
+        self, kept: dict[Value, Value], inputs: dict[Value, int], late: Mapping[int, int]
+    ) -> tuple[dict[Value, tuple[str, int]], list[Value], list[Value]]:
+        """Where the backward body finds each saved value: as the `index`, in the `state` (`late`: the place of an
+        operand that changes late), in the `row` that is scanned, or in what it reads as a `whole`, each with its
+        number; and the operands of these rows and wholes."""
+        source: dict[Value, tuple[str, int]] = {}
+        scanned: list[Value] = []
+        whole: list[Value] = []
+        end = 1 + self.carried
+        for v in self.halves.saved:
+            k = inputs.get(v, -1)
+            if k == 0:
+                source[v] = "index", 0
+            elif k in late:
+                source[v] = "state", late[k]
+            elif v in kept or end <= k < end + self.scanned:
+                source[v] = "row", len(scanned)
+                scanned.append(self._last_first(kept[v] if v in kept else self.operands[k - 1]))
+            else:
+                source[v] = "whole", len(whole)
+                whole.append(self.operands[k - 1])
+        return source, scanned, whole
+
     def _pull(
         self,
         g: Cotangents,
@@ -256,33 +283,16 @@ class _Loop:
             x = g[k]
             return x if x is not None else zeros(b, results[k].type)
 
-        def reversed_rows(x: Value) -> Value:
-            return b.reverse(x, axes=(0,)) if self.trip > 1 else x
-
         from_forward = dict(zip(backward.inputs, saved))
         late = [inputs[from_forward[state]] for state, _ in backward.updates]
         carried = [cotangent(k - 1) for k in states] + [zeros(b, operand(k).type) for k in captured]
         summed = len(carried)
         carried += [self.late.get(operand(k), operand(k)) for k in late]
-        scanned: list[Value] = []
-        whole: list[Value] = []
-        source: dict[Value, tuple[str, int]] = {}
-        for v in saved:
-            k = inputs.get(v, -1)
-            if k == 0:
-                source[v] = "index", 0
-            elif k in late:
-                source[v] = "state", summed + late.index(k)
-            elif v in kept or end <= k < first_captured:
-                source[v] = "row", len(scanned)
-                scanned.append(reversed_rows(kept[v] if v in kept else operand(k)))
-            else:
-                source[v] = "whole", len(whole)
-                whole.append(operand(k))
+        source, scanned, whole = self._sources(kept, inputs, {k: summed + n for n, k in enumerate(late)})
         first_head = len(scanned)
-        scanned += [reversed_rows(cotangent(k)) for k in row_heads]
+        scanned += [self._last_first(cotangent(k)) for k in row_heads]
         if flag is not None:
-            scanned.append(reversed_rows(flag))
+            scanned.append(self._last_first(flag))
         if ran is not None:
             whole.append(ran)
 
@@ -318,5 +328,5 @@ class _Loop:
             found[k - 1] = x
         self.late.update(zip(map(operand, late), every[summed:]))
         for k, x in zip(items, every[len(carried) :]):
-            found[k - 1] = reversed_rows(x)
+            found[k - 1] = self._last_first(x)
         return found

@@ -7,7 +7,7 @@ the piece is not below any element of it, stays in order, and is put back; so no
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gluonjit.codegen.kernels.sorting_network import ROWS, Network
@@ -68,13 +68,7 @@ def sort_distributed(
     """
     spare, items = areas
     network = Network(f, item, lanes)
-    type, mask = network.vector, vector(lanes, "i1")
-    samples = 16 * BUCKETS
-    with f.for_(0, samples) as loop:
-        f.store(item, key(f.mul(loop.index, f.div(n, samples)), 1), f.gep(item, items, loop.index), 1)
-    network.pad(items, samples, PADDING)
-    _call(f, item, lanes, items, spare, samples, 0)
-    borders = [f.load(item, f.gep(item, items, k * 16), 1) for k in range(1, BUCKETS)]
+    borders = _sampled_borders(network, areas, n, key)
 
     def count(k: Any, lanes: int, carried: tuple[str, ...]) -> list[str]:
         x, type, counts = key(k, lanes), vector(lanes, item), carried[len(starts) :]
@@ -87,6 +81,41 @@ def sort_distributed(
     found, counts = folded[: len(starts)], folded[len(starts) :]
     counts = [x if item == "i64" else f.op(f"sext {item} {x} to i64") for x in counts]
     begins = ["0", *(f.add(x, (k + 1) * PADDING * lanes) for k, x in enumerate(counts))]
+    ends = _distribute(network, items, n, key, borders, begins)
+    written = "0"
+    for k, begin in enumerate(begins):
+        size = f.sub(f.load("i64", f.gep("i64", ends, k), 8), begin)
+        bucket = f.gep(item, items, begin)
+        network.pad(bucket, size, PADDING)
+        _call(f, item, lanes, bucket, spare, size, 0)
+        write(written, bucket, size)
+        written = f.add(written, size)
+    return found
+
+
+def _sampled_borders(network: Network, areas: tuple[str, str], n: Extent, key: Callable[[Any, int], str]) -> list[str]:
+    """Items between which about as many of all lie as between their neighbours: every 16th of a sorted sample."""
+    f, item, (spare, items) = network.f, network.item, areas
+    samples = 16 * BUCKETS
+    with f.for_(0, samples) as loop:
+        f.store(item, key(f.mul(loop.index, f.div(n, samples)), 1), f.gep(item, items, loop.index), 1)
+    network.pad(items, samples, PADDING)
+    _call(f, item, network.lanes, items, spare, samples, 0)
+    return [f.load(item, f.gep(item, items, k * 16), 1) for k in range(1, BUCKETS)]
+
+
+def _distribute(
+    network: Network,
+    items: str,
+    n: Extent,
+    key: Callable[[Any, int], str],
+    borders: Sequence[str],
+    begins: Sequence[str],
+) -> str:
+    """Writes every item to the bucket between its borders. Buckets begin at `begins`; returns the table of where they
+    end."""
+    f, item, lanes, type = network.f, network.item, network.lanes, network.vector
+    mask = vector(lanes, "i1")
     splats = [network.splat(border) for border in borders]
     whole = f.mul(f.div(n, lanes), lanes)
     with f.for_(0, whole, lanes, carried=[("i64", begin) for begin in begins]) as loop:
@@ -112,15 +141,7 @@ def sort_distributed(
         at = f.load("i64", place, 8)
         f.store(item, x, f.gep(item, items, at), 1)
         f.store("i64", f.add(at, 1), place, 8)
-    written = "0"
-    for k, begin in enumerate(begins):
-        size = f.sub(f.load("i64", f.gep("i64", ends, k), 8), begin)
-        bucket = f.gep(item, items, begin)
-        network.pad(bucket, size, PADDING)
-        _call(f, item, lanes, bucket, spare, size, 0)
-        write(written, bucket, size)
-        written = f.add(written, size)
-    return found
+    return ends
 
 
 def _call(f: Function, item: str, lanes: int, items: str, spare: str, n: Any, ordered: Any) -> None:

@@ -72,6 +72,11 @@ def _factor(n: Extent) -> str:
     return f"({' + '.join(terms)})" if len(terms) > 1 else terms[0]
 
 
+def _count(model: Model, name: str, t: TensorType) -> str:
+    """The macro for the number of an argument's elements, applied to the sizes."""
+    return f"{model.name.upper()}_{name.upper()}_SIZE{'' if t.is_static else f'({chr(44).join(model.dims)})'}"
+
+
 def _header(model: Model, largest: int, names: Sequence[str]) -> str:
     name, upper = model.name, model.name.upper()
     types = (*model.inputs, *model.outputs)
@@ -80,10 +85,7 @@ def _header(model: Model, largest: int, names: Sequence[str]) -> str:
     arguments = [f"const {c_type(t)} *{n}" for t, n in zip(model.inputs, names)]
     arguments += [f"{c_type(t)} *{n}" for t, n in zip(model.outputs, names[len(model.inputs) :])]
     listed = "\n".join(f"     {n:12} {t}" for n, t in zip(names, types))
-    counts = "\n".join(
-        f"#define {upper}_{n.upper()}_SIZE{f'({chr(44).join(model.dims)})' if not t.is_static else ''} ({_product(t)})"
-        for n, t in zip(names, types)
-    )
+    counts = "\n".join(f"#define {_count(model, n, t)} ({_product(t)})" for n, t in zip(names, types))
     status = ",\n".join(f"    {upper}_{s.name} = {int(s)}" for s in Status)
     meaning = "\n".join(f"     {upper}_{s.name + ':':14} {MESSAGES[s]}" for s in Status if s)
     memory = "calls whose sizes are larger than before" if model.dims else "the first call"
@@ -167,17 +169,14 @@ def _cpp_header(model: Model, names: Sequence[str]) -> str:
     vectors = [f"const std::vector<{c_type(t)}> &{n}" for n, t in typed[:n_in]]
     vectors += [f"std::vector<{c_type(t)}> &{n}" for n, t in typed[n_in:]]
 
-    def count(n: str, t: TensorType) -> str:
-        return f"{upper}_{n.upper()}_SIZE{f'({chr(44).join(model.dims)})' if not t.is_static else ''}"
-
     checks = "\n".join(
-        f"""        if ({n}.size() != {count(n, t)})
+        f"""        if ({n}.size() != {_count(model, n, t)})
             throw std::invalid_argument("{name}: {n} has " + std::to_string({n}.size()) + " elements, not "
-                                        + std::to_string({count(n, t)}));"""
+                                        + std::to_string({_count(model, n, t)}));"""
         for n, t in typed[:n_in]
     )
     path, given_path = ("const char *weights, ", "weights, ") if model.weights is not None else ("", "")
-    resized = "\n".join(f"        {n}.resize({count(n, t)});" for n, t in typed[n_in:])
+    resized = "\n".join(f"        {n}.resize({_count(model, n, t)});" for n, t in typed[n_in:])
     return f"""/* {name}.h for C++ (from C++11 on): a net that frees itself, and exceptions in place of codes. */
 #ifndef {upper}_HPP
 #define {upper}_HPP
@@ -235,11 +234,10 @@ private:
 
 def _main(model: Model, names: Sequence[str], checked: Mapping[str, int]) -> str:
     name, upper = model.name, model.name.upper()
-    given = f"({', '.join(model.dims)})"
     n_in = len(model.inputs)
     lines, checks = [], []
     for k, (n, t) in enumerate(zip(names, (*model.inputs, *model.outputs), strict=True)):
-        count = f"{upper}_{n.upper()}_SIZE{given if not t.is_static else ''}"
+        count = _count(model, n, t)
         lines.append(f"    {c_type(t)} *{n} = load(file, {count}, sizeof *{n});")
         if k >= n_in:
             lines.append(f"    {c_type(t)} *got_{n} = calloc({count} + 1, sizeof *{n});")

@@ -48,37 +48,6 @@ _COMMON = {"shape": _Null, "dtype": _Null, "ctx": None, "out": None}
 def samplers(flavour: Flavour, internal: Any) -> dict[str, Callable[..., Any]]:
     """The functions of the sub-module `random`; `internal` is the module with the flavour's operators."""
 
-    def draw(name: str, parameters: list[Any], shape: Any, dtype: Any, ctx: Any, out: Any, more: dict[str, Any]) -> Any:
-        by_array = _check(parameters, flavour.array)
-        if name == "exponential":  # the operator's parameter is the rate
-            parameters = [1.0 / parameters[0]]
-        if out is not None:
-            more["out"] = out
-        if by_array:
-            return getattr(internal, f"_sample_{name}")(*parameters, shape=shape, dtype=dtype, **more)
-        if shape is _Null:
-            shape = 1 if out is None else out.shape
-        if ctx is not None or flavour.imperative:
-            more["ctx"] = str(ctx or current_context())
-        return getattr(internal, f"_random_{name}")(*parameters, shape=shape, dtype=dtype, **more)
-
-    def distribution(name: str) -> Callable[..., Any]:
-        own, doc, shown = _DISTRIBUTIONS[name]
-        kind = inspect.Parameter
-        named = [kind(key, kind.POSITIONAL_OR_KEYWORD, default=d) for key, d in {**own, **_COMMON}.items()]
-        signature = inspect.Signature([*named, kind("kwargs", kind.VAR_KEYWORD)])
-
-        def function(*args: Any, **kwargs: Any) -> Any:
-            given = signature.bind(*args, **kwargs)
-            given.apply_defaults()
-            *parameters, shape, dtype, ctx, out, more = given.arguments.values()
-            return draw(name, parameters, shape, dtype, ctx, out, more)
-
-        function.__name__ = name
-        function.__doc__ = f"{doc}\n\n{_PLACES}\n\n>>> mx.nd.random.{name}({shown}, shape=(2, 3)).shape\n(2, 3)"
-        function.__signature__ = signature  # type: ignore[attr-defined]
-        return function
-
     def randn(*shape: int, **kwargs: Any) -> Any:
         """Normal samples; the positional arguments are the dimensions of the result.
 
@@ -111,12 +80,57 @@ def samplers(flavour: Flavour, internal: Any) -> dict[str, Callable[..., Any]]:
         """
         return internal._shuffle(data, **kwargs)
 
-    functions = {name: distribution(name) for name in _DISTRIBUTIONS}
+    functions = {name: _distribution(name, flavour, internal) for name in _DISTRIBUTIONS}
     functions.update(randn=randn, multinomial=multinomial, shuffle=shuffle)
     for name, function in functions.items():
         function.__module__ = f"{flavour.package}.random"
         function.__qualname__ = name
     return functions
+
+
+def _distribution(name: str, flavour: Flavour, internal: Any) -> Callable[..., Any]:
+    """The function that draws from a distribution."""
+    own, doc, shown = _DISTRIBUTIONS[name]
+    kind = inspect.Parameter
+    named = [kind(key, kind.POSITIONAL_OR_KEYWORD, default=d) for key, d in {**own, **_COMMON}.items()]
+    signature = inspect.Signature([*named, kind("kwargs", kind.VAR_KEYWORD)])
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs)
+        given.apply_defaults()
+        *parameters, shape, dtype, ctx, out, more = given.arguments.values()
+        return _draw(name, flavour, internal, parameters, shape, dtype, ctx, out, more)
+
+    function.__name__ = name
+    function.__doc__ = f"{doc}\n\n{_PLACES}\n\n>>> mx.nd.random.{name}({shown}, shape=(2, 3)).shape\n(2, 3)"
+    function.__signature__ = signature  # type: ignore[attr-defined]
+    return function
+
+
+def _draw(
+    name: str,
+    flavour: Flavour,
+    internal: Any,
+    parameters: list[Any],
+    shape: Any,
+    dtype: Any,
+    ctx: Any,
+    out: Any,
+    more: dict[str, Any],
+) -> Any:
+    """Samples of a distribution whose parameters are numbers, or arrays."""
+    by_array = _check(parameters, flavour.array)
+    if name == "exponential":  # the operator's parameter is the rate
+        parameters = [1.0 / parameters[0]]
+    if out is not None:
+        more["out"] = out
+    if by_array:
+        return getattr(internal, f"_sample_{name}")(*parameters, shape=shape, dtype=dtype, **more)
+    if shape is _Null:
+        shape = 1 if out is None else out.shape
+    if ctx is not None or flavour.imperative:
+        more["ctx"] = str(ctx or current_context())
+    return getattr(internal, f"_random_{name}")(*parameters, shape=shape, dtype=dtype, **more)
 
 
 def _check(parameters: list[Any], array: type) -> bool:

@@ -16,7 +16,7 @@ from gluonjit.language import late
 from gluonjit.language.kinds import as_np
 from gluonjit.language.mxnet_names import no_attribute
 from gluonjit.language.namespace import make_function
-from gluonjit.numpy import composed, filled_arrays, functions, matrices, numpy_symbols
+from gluonjit.numpy import composed, functions, matrices, numpy_symbols, random_arrays
 from gluonjit.operators.registry import OPERATORS, get
 
 Function = Callable[..., Any]
@@ -24,7 +24,7 @@ Function = Callable[..., Any]
 
 def flavours(symbolic: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     """The contents of `np` and of `npx` for arrays or symbols: functions, and sub-modules as dicts."""
-    random = filled_arrays.random_functions(symbolic)
+    random = random_arrays.functions(symbolic)
     of_npx = ("bernoulli", "uniform_n", "normal_n", "seed")
     np_names: dict[str, Any] = dict(functions.functions(symbolic))
     np_names["random"] = {name: f for name, f in random.items() if name not in of_npx}

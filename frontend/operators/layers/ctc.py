@@ -66,19 +66,9 @@ def ctc_loss(
     if use_label_lengths and not use_data_lengths:
         data_lengths, label_lengths = None, data_lengths
     own = require_float(data)
-    if len(data.shape) != 3 or len(label.shape) != 2:
-        raise OperatorError(
-            "CTCLoss takes data (time, batch, alphabet) and label (batch, length), got "
-            f"{shape_text(data.shape)} and {shape_text(label.shape)}"
-        )
+    _check_shapes(data, label)
     time, batch, alphabet = data.shape
     length = label.shape[1]
-    require_shape(label, (batch, length), "label")
-    if alphabet < 1 or time < length:
-        raise OperatorError(
-            "The max number of labels cannot exceed the maximum sequence length of the data, nor may the alphabet be "
-            f"empty: data {shape_text(data.shape)}, label {shape_text(label.shape)}"
-        )
     labels = b.cast(as_index(b, label), dtype=I32)
     blank = 0 if blank_label == "first" else alphabet - 1
     ends = _label_ends(b, labels, label_lengths, 0 if blank_label == "first" else -1)
@@ -92,13 +82,8 @@ def ctc_loss(
 
     states = 2 * length + 1
     symbols = _interleaved(b, labels, blank)
-    x = log_softmax_over(b, widened(b, data), 2)
-    wide = dtype_of(x)
-    # With the alphabet as first axis, the scores of a state are rows: (time, batch, states).
-    entry = b.broadcast(b.iota(shape=(batch, 1), axis=0, dtype=I32), shape=(batch, states))
-    index = b.concat(*(b.reshape(v, shape=(1, batch, states)) for v in (entry, symbols)), axis=0)
-    scores = b.transpose(b.gather_nd(b.transpose(x, perm=(1, 2, 0)), index), perm=(2, 0, 1))
-
+    scores = _scores_of_states(b, data, symbols)
+    wide = dtype_of(scores)
     begin = b.iota(shape=(1, states), axis=1, dtype=I64)
     least = scalar(b, -math.inf, wide)
     first = b.select(b.eq(begin, b.constant(0, I64)), scalar(b, 0, wide), least)
@@ -124,6 +109,32 @@ def ctc_loss(
     available = b.constant(time, I64) if steps is None else b.reshape(steps, shape=(batch,))
     fits = _steps_needed(b, labels, ends) <= available
     return narrowed(b, b.select(fits, loss, scalar(b, 0, wide)), own)
+
+
+def _check_shapes(data: Any, label: Any) -> None:
+    if len(data.shape) != 3 or len(label.shape) != 2:
+        raise OperatorError(
+            "CTCLoss takes data (time, batch, alphabet) and label (batch, length), got "
+            f"{shape_text(data.shape)} and {shape_text(label.shape)}"
+        )
+    time, batch, alphabet = data.shape
+    length = label.shape[1]
+    require_shape(label, (batch, length), "label")
+    if alphabet < 1 or time < length:
+        raise OperatorError(
+            "The max number of labels cannot exceed the maximum sequence length of the data, nor may the alphabet be "
+            f"empty: data {shape_text(data.shape)}, label {shape_text(label.shape)}"
+        )
+
+
+def _scores_of_states(b: Emitter, data: Any, symbols: Any) -> Any:
+    """The log probabilities of the symbols at each step: (time, batch, states)."""
+    batch, states = symbols.shape
+    x = log_softmax_over(b, widened(b, data), 2)
+    # With the alphabet as first axis, the scores of a state are rows.
+    entry = b.broadcast(b.iota(shape=(batch, 1), axis=0, dtype=I32), shape=(batch, states))
+    index = b.concat(*(b.reshape(v, shape=(1, batch, states)) for v in (entry, symbols)), axis=0)
+    return b.transpose(b.gather_nd(b.transpose(x, perm=(1, 2, 0)), index), perm=(2, 0, 1))
 
 
 def _steps_needed(b: Emitter, labels: Any, ends: Any) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 
 from gluonjit.ir.dims import Extent, is_at_most
 from gluonjit.ir.graph import Emitter
-from gluonjit.ir.types import F32, I64
+from gluonjit.ir.types import F32, I64, dtype_of
 from gluonjit.operators import gradients
 from gluonjit.operators.attributes import boolean, integer, number, numbers
 from gluonjit.operators.movement.creation import filled
@@ -161,9 +161,27 @@ def multi_box_detection(
     require_shape(loc_pred, (batch, 4 * n), "loc_pred")
     require_shape(anchor, (1, n, 4), "anchor")
     check_variances(variances)
-    empty = filled(b, -1, (batch, n, 6), dtype)
     if classes < 2 or n == 0 or batch == 0:
-        return empty
+        return filled(b, -1, (batch, n, 6), dtype)
+    found, score, valid = _detections(b, cls_prob, loc_pred, anchor, clip, threshold, variances)
+    unsorted = rows(b, found, front(b, valid))
+    if not 0 < nms_threshold <= 1:
+        return unsorted
+    return _without_suppressed(b, found, score, valid, unsorted, nms_threshold, force_suppress, nms_topk)
+
+
+def _detections(
+    b: Emitter,
+    cls_prob: Any,
+    loc_pred: Any,
+    anchor: Any,
+    clip: bool,
+    threshold: float,
+    variances: tuple[float, ...],
+) -> tuple[Any, Any, Any]:
+    """The rows of all anchors, -1 for those that detect nothing; their scores; which of them detect something."""
+    batch, classes, n = cls_prob.shape
+    dtype = dtype_of(cls_prob)
     foreground = b.slice(cls_prob, start=(0, 1, 0), size=(batch, classes - 1, n))
     score = b.reduce(foreground, op="max", axes=(1,))
     kind = b.cast(b.arg_reduce(foreground, op="argmax", axis=1), dtype=dtype)
@@ -172,12 +190,24 @@ def multi_box_detection(
     boxes = moved(b, columns(b, anchor, 0), "corner", offset, variances)
     if clip:
         boxes = [b.maximum(b.minimum(v, scalar(b, 1, dtype)), scalar(b, 0, dtype)) for v in boxes]
-    found = b.select(b.reshape(valid, shape=(batch, n, 1)), joined(b, [kind, score, *boxes]), empty)
-    unsorted = rows(b, found, front(b, valid))
-    if not 0 < nms_threshold <= 1:
-        return unsorted
+    empty = filled(b, -1, (batch, n, 6), dtype)
+    return b.select(b.reshape(valid, shape=(batch, n, 1)), joined(b, [kind, score, *boxes]), empty), score, valid
 
-    # Boxes beyond nms_topk are suppressed; MXNet leaves their rows in the order of the anchors.
+
+def _without_suppressed(
+    b: Emitter,
+    found: Any,
+    score: Any,
+    valid: Any,
+    unsorted: Any,
+    nms_threshold: float,
+    force_suppress: bool,
+    nms_topk: int,
+) -> Any:
+    """The detections by descending score, those that better ones overlap too much with class -1. Boxes beyond
+    `nms_topk` are suppressed, too; MXNet leaves their rows in the order of the anchors, as they are in `unsorted`."""
+    batch, n, _ = found.shape
+    dtype = dtype_of(found)
     count = nms_topk if nms_topk > 0 and is_at_most(nms_topk, n) else n
     least = scalar(b, -math.inf, dtype)
     ranked, order = b.sort(b.select(valid, score, least), axis=1, descending=True, count=count if count != n else 0)

@@ -187,31 +187,23 @@ def deformable_psroi_pooling(
     dtype = check_regions(data, rois, (cells, cells))
     batch, _, *size = data.shape
     n = rois.shape[0]
-    classes = 1
-    if trans is not None:
-        require_same_dtype(data, trans)
-        classes = trans.shape[1] // 2 if len(trans.shape) == 4 else 1
-        require_shape(trans, (n, 2 * classes, part, part), "trans")
-        if not classes or output_dim % classes:
-            raise OperatorError(f"trans is for {classes} classes, which do not divide output_dim {output_dim}")
+    classes = 1 if trans is None else _classes_of_shifts(data, trans, n, part, output_dim)
     if n * batch == 0:
         nothing = filled(b, 0, (n, output_dim, cells, cells), dtype)
         return nothing, nothing
     image, left, top, right, bottom = (b.reshape(v, shape=(n, 1, 1, 1)) for v in columns(b, widened(b, rois), 0, 5))
     table, page = _pages(b, widened(b, data), b.cast(image, dtype=I64), output_dim, group_size, cells, classes)
     wide = dtype_of(table)
-    half = scalar(b, 0.5, wide)
-    start: dict[int, Any] = {}
-    step: dict[int, Any] = {}
+    places: list[tuple[Any, Any]] = []
     for axis, low, high in ((2, top, bottom), (3, left, right)):
         begin, extent = _extent(b, low, high, spatial_scale)
         cell = extent / scalar(b, cells, wide)
         grid = b.iota(shape=tuple(cells if k == axis else 1 for k in range(4)), axis=axis, dtype=wide)
-        start[axis] = grid * cell + (begin - half)
+        start = grid * cell + (begin - scalar(b, 0.5, wide))
         if trans is not None:
-            shift = _shift(b, widened(b, trans), 3 - axis, cells, trans_std, wide)
-            start[axis] = start[axis] + shift * extent
-        step[axis] = cell / scalar(b, samples, wide)
+            start = start + _shift(b, widened(b, trans), 3 - axis, cells, trans_std, wide) * extent
+        places.append((start, cell / scalar(b, samples, wide)))
+    (first_y, by_y), (first_x, by_x) = places
 
     def body(b: Emitter, index: Any, state: Any, items: Any, captured: Any) -> tuple[list[Any], list[Any]]:
         table, page, start_y, start_x, step_y, step_x = captured
@@ -228,7 +220,7 @@ def deformable_psroi_pooling(
         filled(b, 0, (n, classes, cells, cells, output_dim // classes), wide),
         filled(b, 0, (n, classes, cells, cells), wide),
     ]
-    captured = [table, page, start[2], start[3], step[2], step[3]]
+    captured = [table, page, first_y, first_x, by_y, by_x]
     (total, count), _ = loop(b, body, state, (), captured, trip=samples**2)
     y = total / per_pixel(b, b.maximum(count, scalar(b, 1, wide)))
     count = b.broadcast(per_pixel(b, count), shape=total.shape)
@@ -236,6 +228,16 @@ def deformable_psroi_pooling(
         narrowed(b, b.reshape(b.transpose(v, perm=(0, 1, 4, 2, 3)), shape=(n, output_dim, cells, cells)), dtype)
         for v in (y, count)
     )
+
+
+def _classes_of_shifts(data: Any, trans: Any, n: int, part: int, output_dim: int) -> int:
+    """How many classes of channels `trans` shifts apart. OperatorError if it does not fit."""
+    require_same_dtype(data, trans)
+    classes: int = trans.shape[1] // 2 if len(trans.shape) == 4 else 1
+    require_shape(trans, (n, 2 * classes, part, part), "trans")
+    if not classes or output_dim % classes:
+        raise OperatorError(f"trans is for {classes} classes, which do not divide output_dim {output_dim}")
+    return classes
 
 
 def _shift(b: Emitter, trans: Any, which: int, cells: int, factor: float, dtype: DType) -> Any:
