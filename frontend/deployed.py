@@ -39,7 +39,7 @@ class Array(NamedTuple):
 
 def load(path: str | os.PathLike[str], threads: int | None = None) -> Deployed:
     """The model in a library, `libNAME.so`, to be called with arrays. `threads`: how many a call may use; None: as many
-    as there are cores. Raises MXNetError for a file that is none."""
+    as there are cores. Raises MXNetError for a file that is not such a library."""
     return Deployed(Path(path), threads or available_cores())
 
 

@@ -61,11 +61,11 @@ class Uninterrupted:
 
 
 class Whole:
-    """A context whose `_set` and `_restore` no signal whose handler may raise tears apart, nor keeps from being called:
-    Ctrl-C, or the alarm of a time limit. It may come in between, as anywhere.
+    """A context whose `_set` and `_restore` are always called, and run as a whole: a signal whose handler may raise
+    (Ctrl-C, or the alarm of a time limit) does not get through while they run. It may come in between, as anywhere.
 
     Python looks for signals at the first instruction of `__exit__`, too, where no `try` could undo anything. So from
-    `__enter__` on the handler is a `_Guard`, which lets a signal wait that comes there.
+    `__enter__` on the handler is a `_Guard`, which makes a signal that comes there wait.
     """
 
     __slots__ = ("_guards",)

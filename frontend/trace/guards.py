@@ -94,7 +94,7 @@ def while_recording(known: Trace, recording: bool) -> bool:
 
 
 def shares_memory_alike(known: Trace, call: Arguments) -> bool:
-    """Whether those arrays share memory that shared it when the program ran, if it writes to some."""
+    """Whether, if the program writes to some of the arrays, the same ones share memory as when it ran."""
     return not known.writes or alias_pattern([x._array for x in (*call.leaves, *known.captured)]) == known.aliases
 
 

@@ -268,7 +268,7 @@ class Recorder:
 
     def loc(self) -> Loc:
         """Where the program is: in which block, and at which line. Where a layer of this package runs that another one
-        calls, as in a Sequential, this is the line that made the layer: that which calls them both says less."""
+        calls, as in a Sequential, this is the line that made the layer: the one that calls them both says less."""
         place = self._places[-1]
         frame = user_frame(self._users, in_models=True)
         if frame is place.user and place.line is not None:

@@ -240,7 +240,8 @@ def _trace(block: HybridForward, leaves: Sequence[NDArray], form: Any, pattern: 
         recorder, inputs, result = record(block, leaves, form, pattern, pauses=True)
         first = recorder.attributes
     if first.draws:
-        # Numbers that another thread has drawn are none of the program's, which draws its own in the same place again.
+        # Numbers that another thread has drawn do not belong to the program, which draws its own in the same place
+        # again.
         places = []
         for _ in range(2):
             recorder.attributes.undo()

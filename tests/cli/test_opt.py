@@ -131,7 +131,7 @@ def test_a_loaded_pass_and_its_reduction(opt, loaded):
 
 
 def test_reduce_needs_a_place_for_the_file(opt):
-    assert "say with {}" in opt("two.ir", "-p", "", "--reduce", "false")[2]
+    assert "a command in which {} is the graph's file" in opt("two.ir", "-p", "", "--reduce", "false")[2]
 
 
 def test_reduce_where_the_folder_has_a_space_and_a_quote(opt, tmp_path, monkeypatch):
@@ -142,7 +142,7 @@ def test_reduce_where_the_folder_has_a_space_and_a_quote(opt, tmp_path, monkeypa
 
 def test_what_cannot_be_run_or_read(opt, tmp_path):
     assert "cannot be run: " in opt("two.ir", "-p", "", "--reduce", "./no-such-command {}")[2]
-    assert "say with {}" in opt("two.ir", "-p", "", "--reduce", "")[2]
+    assert "a command in which {} is the graph's file" in opt("two.ir", "-p", "", "--reduce", "")[2]
     assert "--load : Empty module name" in opt("two.ir", "-p", "", "--load", "")[2]
     (tmp_path / "bytes.ir").write_bytes(b"\xff")
     assert "bytes.ir: byte 0: not UTF-8" in opt(str(tmp_path / "bytes.ir"), "-p", "")[2]

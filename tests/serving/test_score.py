@@ -337,7 +337,7 @@ def test_columns_that_are_not_there(score):
 
 def test_files_that_are_none(score, folder):
     (folder / "in" / "c.parquet").write_bytes(b"PAR1" + bytes(100) + b"PAR1")
-    assert "in/c.parquet is no Parquet file that can be read" in score(given=("in/c.parquet",))[2]
+    assert "in/c.parquet is not a Parquet file that can be read" in score(given=("in/c.parquet",))[2]
     assert "--rows 'in/*.orc': there is no such file" in score(given=("in/*.orc",), output="b")[2]
     whole = (folder / "in" / "a.parquet").read_bytes()
     (folder / "in" / "d.parquet").write_bytes(whole[:40] + bytes(300) + whole[340:])

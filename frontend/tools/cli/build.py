@@ -25,7 +25,9 @@ def add_commands(commands: Any) -> None:
         "  gluonjit build examples/lenet.py:net --input batchx1x28x28 --target x86-64-v4 --target x86-64-v3 --static",
     )
     add_model(p)
-    p.add_argument("-o", "--output", default="out", metavar="FOLDER", help="where to (default: %(default)s)")
+    p.add_argument(
+        "-o", "--output", default="out", metavar="FOLDER", help="the folder to write to (default: %(default)s)"
+    )
     p.add_argument("--name", default="net", help="of the library and of its functions (default: %(default)s)")
     p.add_argument(
         "--target",

@@ -91,7 +91,7 @@ def _source(model: Sequence[str], given: Sequence[Input]) -> tuple[Any, dict[str
     arguments = argparse.Namespace(model=model[0], params=params, input=list(given), seed=0, zeros=False)
     block, arrays = models.load_model(arguments)
     if not hasattr(block, "_jit_exported"):
-        raise MXNetError(f"{model[0]} is no HybridBlock, so it has no graph")
+        raise MXNetError(f"{model[0]} is not a HybridBlock, so it has no graph")
     block.hybridize(dynamic=arguments.dynamic)
     with models.calling(model[0], arrays):
         block(*arrays)

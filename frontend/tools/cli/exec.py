@@ -37,7 +37,7 @@ def _run(arguments: argparse.Namespace) -> None:
     if not words:
         arguments.usage_error("say which script or module to run")
     if not arguments.module and not os.path.isfile(words[0]):
-        raise IRError(f"{words[0]} is no file" if os.path.exists(words[0]) else f"there is no file {words[0]}")
+        raise IRError(f"{words[0]} is not a file" if os.path.exists(words[0]) else f"there is no file {words[0]}")
     if arguments.gpus_are_cpus:
         use_cpus_for_gpus()
     if not arguments.no_numpy_aliases:

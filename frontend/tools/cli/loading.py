@@ -73,7 +73,7 @@ def load_block(reference: str) -> Any:
 
 
 def read_text(path: str) -> str:
-    """The file's text; `-` is standard input. IRError for bytes that are none."""
+    """The file's text; `-` is standard input. IRError for bytes that are not text."""
     try:
         # Editors on Windows may begin a file with a byte order mark.
         return sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8-sig")

@@ -51,7 +51,7 @@ def add_commands(commands: Any) -> None:
         "-p",
         "--passes",
         required=True,
-        help="names with commas between, such as fold,cse,dce; llvm, numpy, gradient and joint are the compiler's own "
+        help="names, separated by commas, such as fold,cse,dce; llvm, numpy, gradient and joint are the compiler's own "
         "pipelines; '' only prints the graph",
     )
     p.add_argument(
@@ -226,7 +226,7 @@ def _by_command(command: str) -> Callable[[Graph], bool]:
     from gluonjit.ir.text import save
 
     if "{}" not in command:
-        raise IRError(f"--reduce {command!r}: say with {{}} where the graph's file belongs, or 'fails', or 'differs'")
+        raise IRError(f"--reduce {command!r}: give 'fails', 'differs', or a command in which {{}} is the graph's file")
 
     def shows(graph: Graph) -> bool:
         with tempfile.TemporaryDirectory() as folder:

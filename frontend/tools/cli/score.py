@@ -22,7 +22,7 @@ def add_commands(commands: Any) -> None:
         help="run a model on the rows of Parquet or CSV files",
         description="Runs a model on every row of Parquet or CSV files, and writes Parquet files with the results, one "
         "for each row group, in the same order. A run that was interrupted or killed goes on where it was: no row is "
-        f"lost or there twice. Needs {_INSTALL}.",
+        f"lost or written twice. Needs {_INSTALL}.",
         epilog="example, for which the first line makes a file of 100 rows:\n"
         '  python -c "import numpy as np, pyarrow as pa, pyarrow.parquet as pq; '
         "pq.write_table(pa.table({'pixels': [*np.random.rand(100, 867)]}), 'images.parquet')\"\n"
@@ -53,7 +53,9 @@ def add_commands(commands: Any) -> None:
         metavar="INPUT=COLUMN,…",
         help="the column that holds an input, or several of numbers that make it up (default: the input's name)",
     )
-    p.add_argument("--keep", metavar="COLUMN,…", help="columns that results have, too (default: all that are no input)")
+    p.add_argument(
+        "--keep", metavar="COLUMN,…", help="columns to copy to the results (default: all that are not inputs)"
+    )
     p.add_argument(
         "--batch-size", type=at_least(1), default=64, metavar="N", help="rows of a call (default: %(default)s)"
     )

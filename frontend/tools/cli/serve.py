@@ -111,7 +111,7 @@ def _add_life(life: argparse._ArgumentGroup) -> None:
         type=at_least(0, float),
         default=2.0,
         metavar="S",
-        help="seconds between looks whether files have changed; 0: never (default: %(default)s)",
+        help="seconds between checks whether files have changed; 0: never (default: %(default)s)",
     )
     life.add_argument("--control", action="store_true", help="let requests load and unload models")
     life.add_argument(
@@ -151,7 +151,7 @@ def _run(arguments: argparse.Namespace) -> None:
 
     log_to_standard_error()
     return_memory()
-    # So long a model's thread waits for the loop's, after its call, before it can begin the next one; by default 5 ms.
+    # How long a model's thread waits for the loop's, after its call, before it can begin the next one; by default 5 ms.
     sys.setswitchinterval(0.0005)
     options = Options(arguments.threads, _limits(arguments))
     observations = Observations()
@@ -192,7 +192,7 @@ def _is_there(name: str) -> bool:
 
 
 def sources(arguments: argparse.Namespace) -> Callable[[], Sequence[Any]]:
-    """The models that the command line names. MXNetError for what is none, and for inputs of others."""
+    """The models that the command line names. MXNetError for anything else, and for inputs of other models."""
     from gluonjit.tools.serving.served_models import ModelFiles, in_folder
 
     batching = {"auto": None, "on": True, "off": False}[arguments.batching]

@@ -19,7 +19,7 @@ Told = Callable[[int], object]
 """Called with the number of rows that are done."""
 
 RETRIES = 3
-"""So often workers may die, one after the other, until that is an error."""
+"""How often workers may die, one after the other, before that is an error."""
 
 
 def run(engine: str, job: Job, parts: Sequence[Part], workers: int, address: str | None, told: Told) -> None:

@@ -83,7 +83,7 @@ def parts_of(files: Sequence[str]) -> list[Part]:
             with pq.ParquetFile(file) as f:
                 groups = [f.metadata.row_group(k).num_rows for k in range(f.metadata.num_row_groups)]
         except (pa.ArrowException, OSError, ValueError) as e:
-            raise MXNetError(f"{file} is no Parquet file that can be read: {e}") from None
+            raise MXNetError(f"{file} is not a Parquet file that can be read: {e}") from None
         found += [Part(file, k, rows, f"{stem}-{k:05d}.parquet") for k, rows in enumerate(groups)]
     return found
 

@@ -24,7 +24,7 @@ class Job:
     columns: dict[str, tuple[str, ...]]
     """The columns of inputs, as given."""
     keep: tuple[str, ...] | None
-    """Columns that the results have, too; None: all that are no input."""
+    """Columns that are copied to the results; None: all that are not inputs."""
     batch: int
     """Rows of a call."""
     any_rows: bool = False
