@@ -114,10 +114,11 @@ def test_an_operator_that_never_repeats_is_compiled_ever_less(monkeypatch):
         codes = tiering.Codes(op.name, lambda types: operator_graph(op, attrs, types, False))
         return tiering.Tier(codes, types, lambda: op.expansion(types, attrs, False))
 
-    monkeypatch.setattr(tiering, "BUDGET", tier(0)._judged() / 3)
+    monkeypatch.setattr(tiering, "BUDGET", tier(0)._judged() * 1.5)
     tiers = [tier(k) for k in range(40)]
+    assert all(x.native() is None for x in tiers)
     compiled_tiers = [x for x in tiers if x.native() is not None]
-    assert len(compiled_tiers) == len(made) == tiering._UNPROVEN + 2
+    assert len(compiled_tiers) == len(made) == tiering._UNPROVEN + 1
     account = tiering._accounts[op.name]
     failed = len(account.unproven) - len(made)
     for _ in range(2):
@@ -125,7 +126,22 @@ def test_an_operator_that_never_repeats_is_compiled_ever_less(monkeypatch):
             x._code.owes = 1
             x.native()
     assert len(account.unproven) == failed == 0
-    assert tier(50).native() is not None
+    again = tier(50)
+    assert again.native() is None and again.native() is not None
+
+
+def test_code_that_its_first_call_pays_for_is_no_reason_to_wait(monkeypatch):
+    """Each of these is called once, and each call gains more than compiling costs."""
+    made = compiled(monkeypatch, lambda graph: graph)
+    monkeypatch.setattr(tiering, "_accounts", tiering.defaultdict(tiering.Account))
+    types = [tiering.type_of(np.empty((300, 300), np.float32))]
+    for most in range(20):
+        attrs = registry.get("clip").parse({"a_min": 0, "a_max": most})
+        graph = operator_graph(registry.get("clip"), attrs, types, False)
+        tier = tiering.Tier(tiering.Codes("clip", lambda types, graph=graph: graph), types, lambda: None)
+        tier._gain = tiering.BUDGET
+        assert tier.native() is not None
+    assert len(made) == 20 and not tiering._accounts["clip"].unproven
 
 
 def test_gradients_of_several_sizes_share_code(calls, monkeypatch):

@@ -89,7 +89,7 @@ def test_operators():
         ("import gluonjit.rtc", f"cannot import name 'rtc' from 'gluonjit': {LACKING}"),
         ("import gluonjit.nd", "No module named 'gluonjit.nd'"),  # a name, and no module, in MXNet as well
         ("import gluonjit.nonsense", "No module named 'gluonjit.nonsense'"),
-        ("from gluonjit.gluon.nn import Dens", "cannot import name 'Dens' from 'gluonjit.gluon.nn' "),
+        ("from gluonjit.gluon.nn import Dens", "there is no 'Dens' in 'gluonjit.gluon.nn'; did you mean 'Dense'?"),
     ],
 )
 def test_imports(statement, said):

@@ -69,7 +69,7 @@ def test_the_operator_of_a_symbol_without_its_inputs():
     other = norm._gen_atomic_symbol()(*norm.get_children(), name="u")
     assert other.list_auxiliary_states() == ["bn_moving_mean", "bn_moving_var"]
     for wrong in (mx.sym.var("x"), mx.sym.Group([fc, norm])):
-        with pytest.raises(mx.MXNetError, match="one operator"):
+        with pytest.raises(mx.MXNetError, match="needs the result of an operator"):
             wrong._gen_atomic_symbol()
 
 

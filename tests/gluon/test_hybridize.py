@@ -348,7 +348,7 @@ def test_optimize_for_compiles_without_running(x):
         net.optimize_for(3, backend="numpy")
     with pytest.raises(TypeError, match="optimize_for takes no argument 'active'"):
         net.optimize_for(x, backend="numpy", active=False)
-    with pytest.raises(mx.MXNetError, match="backend is a name, one of MKLDNN, llvm.*; got NDArray"):
+    with pytest.raises(mx.MXNetError, match="backend is a name, one of MKLDNN, .*llvm.*; got NDArray"):
         net.optimize_for(x, backend=mx.nd.ones(2))
 
 
