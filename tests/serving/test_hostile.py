@@ -234,16 +234,22 @@ def test_full(starting, files):
 def test_a_request_that_waits_too_long(starting, files):
     import threading
 
-    with starting([{"name": "net", "files": files}], timeout=0.1) as server:
+    with starting([{"name": "net", "files": files}], timeout=0.5) as server:
         (served,) = server.store.all()
-        run = served.batcher._run
-        served.batcher._run = lambda arrays: time.sleep(0.3) or run(arrays)
-        first = threading.Thread(target=server.infer, args=(np.ones((1, 4)),))
-        first.start()
-        time.sleep(0.1)
-        status, answer = server.infer(np.ones((1, 4)))
-        first.join()
-        assert status == 504 and "0.1 seconds" in answer["error"]
+        runs, go, run = threading.Event(), threading.Event(), served.batcher._run
+        served.batcher._run = lambda arrays: (runs.set(), go.wait(20), run(arrays))[2]
+        found = []
+        threads = [threading.Thread(target=lambda: found.append(server.infer(np.ones((1, 4))))) for _ in range(2)]
+        threads[0].start()
+        assert runs.wait(20)
+        threads[1].start()
+        while served.batcher.waiting < 2:
+            time.sleep(0.01)
+        time.sleep(0.6)  # so long that the time of the second one is over
+        go.set()
+        [thread.join() for thread in threads]
+        status, answer = max(found, key=lambda one: one[0])
+        assert status == 504 and "0.5 seconds" in answer["error"]
 
 
 def test_numbers_that_json_lacks(server):
