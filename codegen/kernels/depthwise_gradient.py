@@ -22,7 +22,7 @@ from typing import Any
 
 from gluonjit.codegen.kernels.matmul import panel_variants, share, unravel
 from gluonjit.codegen.kernels.tiles import Tile
-from gluonjit.codegen.kernels.weight_gradient import positions_inside
+from gluonjit.codegen.kernels.weight_gradient import may_leave, positions_inside
 from gluonjit.codegen.text.kernel_code import writes
 from gluonjit.codegen.text.llvm import Function, Module
 from gluonjit.ir.graph import Op
@@ -112,7 +112,7 @@ class _Gradient:
         for k, (position, tap) in enumerate(zip(at, row)):
             there = f.sub(f.add(f.mul(position, self.step[k]), tap * self.apart[k]), self.low[k])
             x = f.add(x, f.mul(there, self.x_strides[k + 1]))
-            if self.low[k] or self.taps[k] > 1:
+            if may_leave(self.size[k], self.count[k], self.taps[k], self.step[k], self.apart[k], self.low[k]):
                 condition = f.op(f"icmp ult i64 {there}, {f.extent(self.size[k])}")
                 inside = condition if inside is None else f.op(f"and i1 {inside}, {condition}")
         return x, inside

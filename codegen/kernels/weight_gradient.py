@@ -177,14 +177,19 @@ class _Gradient:
 
     def _may_leave(self, k: int) -> bool:
         """Whether some tap of some position along axis k may be outside of x."""
-        reach = (self.count[k] - 1) * self.step[k] + (self.taps[k] - 1) * self.apart[k]
-        return self.low[k] > 0 or not is_less(reach - self.low[k], self.size[k])
+        return may_leave(self.size[k], self.count[k], self.taps[k], self.step[k], self.apart[k], self.low[k])
 
     def _inside(self, k: int, shift: Any) -> tuple[Any, Any]:
         """[start, stop) of the positions p for which p · step + shift is inside of x."""
         if not self._may_leave(k):
             return 0, self.count[k]
         return positions_inside(self.f, shift, self.step[k], self.size[k], self.count[k])
+
+
+def may_leave(size: Any, count: Any, taps: int, step: int, apart: int, low: Any) -> bool:
+    """Whether one of `taps`, `apart` from each other, of one of `count` positions may be outside of `size` pixels."""
+    reach = (count - 1) * step + (taps - 1) * apart
+    return low > 0 or not is_less(reach - low, size)
 
 
 def positions_inside(f: Function, shift: Any, step: int, size: Any, count: Any) -> tuple[Any, Any]:

@@ -33,6 +33,7 @@ CASES = {
     "5x5, few channels": gradient((11, 7), 3, (5, 5), low=2, high=2),
     "more taps than registers": gradient((6, 40), 8, (2, 31), low=(0, 15), high=(1, 15)),
     "1x1": gradient((5, 6), 30, (1, 1)),
+    "1x1, padding at the end alone": gradient((5, 6), 30, (1, 1), high=(3, 2)),
     "dilation": gradient((12, 11), 9, (3, 2), dilation=(2, 3), low=(2, 1), high=2),
     "padding beyond the image": gradient((2, 3), 9, (3, 3), low=4, high=3),
     "columns of which none is inside everywhere": gradient((5, 2), 9, (3, 7), low=(1, 3), high=(1, 4)),

@@ -19,7 +19,16 @@ from gluonjit.passes import run_passes
 from support.kernels import loaded, runnable_targets
 
 TARGETS = ["host", *(target.cpu for target in runnable_targets()[1:])]
-NATIVE = ("matmul", "conv", "depthwise", "expand_depthwise", "winograd", "planar", "weight_gradient")
+NATIVE = (
+    "matmul",
+    "conv",
+    "depthwise",
+    "expand_depthwise",
+    "winograd",
+    "planar",
+    "weight_gradient",
+    "depthwise_gradient",
+)
 _GUARD = 192
 """Bytes on either side of a buffer that must stay as they are."""
 
