@@ -1,10 +1,10 @@
 """The object cache: compiled code on disk, so that the next process runs no pass and generates no code.
 
 Each entry is a file named after its key: a SHA-256 of what was compiled (a traced graph, the pipeline, the target) and
-what compiled it (the current sources of this package, the versions of LLVM, llvmlite and NumPy). An entry never
-changes, so no locks are needed: a writer makes a new file and renames it, which is atomic; if two write the same key,
-either file is right. A reader sees a complete file, old or new, and verifies its checksum. Eviction removes the least
-recently used entries; a reader that has one open can still read it.
+what compiled it (the current sources of this package, the versions of LLVM, llvmlite and NumPy, LLVM's level). An
+entry never changes, so no locks are needed: a writer makes a new file and renames it, which is atomic; if two write the
+same key, either file is right. A reader sees a complete file, old or new, and verifies its checksum. Eviction removes
+the least recently used entries; a reader that has one open can still read it.
 
 The code in an entry is executed, so only the owner may be able to write to the folder: it is made with mode 0700, and
 not used if it belongs to another user than this one and root, or others may write to it. An entry is a regular file
@@ -36,6 +36,7 @@ from pathlib import Path
 import numpy as np
 
 from gluonjit._version import version
+from gluonjit.codegen.text.llvm import optimization_level
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.structure import graph_key
 from gluonjit.runtime import artifact
@@ -141,8 +142,8 @@ def _is_ours(function: object) -> bool:
 
 
 def digest(what: object) -> str:
-    """A digest of `what`, by its `repr`, and of this package's current sources."""
-    return hashlib.sha256(compiler() + repr(what).encode()).hexdigest()
+    """A digest of `what`, by its `repr`, of this package's current sources, and of LLVM's level."""
+    return hashlib.sha256(compiler() + repr((optimization_level(), what)).encode()).hexdigest()
 
 
 @functools.cache

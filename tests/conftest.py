@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from gluonjit.codegen.text import compile_parts
 from support import top_benchmarks
 from support.limits import end_when_stuck, leaving_no_trace, limited
 
@@ -54,22 +53,24 @@ FRONT_END = set(
     + "notebook onnx_files optimizer profiling reference rnn serving symbol trace".split()
 )
 """Folders whose tests often compile the same graphs, and are not about how that is done. All others compile anew."""
+FAST = FRONT_END | {"operators"}
+"""Folders and files whose tests judge graphs, calls and operators, not machine code: LLVM works at level 0 for them,
+which takes half the time and gives the same bits. So every test of theirs has GLUONJIT_LLVM_LEVEL=0, and so do the
+processes that it starts."""
 AS_USERS_RUN = {
-    "gluon/test_oracle.py",
-    "gluon/test_random_gradients.py",
     "gluon/test_reference_models.py",
     "gluon/test_trained_models.py",
     "reference/test_gluon_models.py",
     "reference/test_ref.py",
 }
-"""Files of those folders that judge models against MXNet, and random ones, in the code that users get. So do all files
-of the other folders: `codegen` each kernel, `operators` each operator."""
+"""Files of those folders that judge models against MXNet in the code that users get. So do all files of the other
+folders: `codegen` each kernel."""
 
 
 @pytest.fixture(autouse=True)
 def compiled_fast(request, tmp_path_factory, leaves_no_trace):
-    """For tests of `FRONT_END`, an object cache, empty at first, and passes that are verified as users' are. Unless
-    they are `AS_USERS_RUN`, they judge graphs and calls: for these, LLVM's level that takes half the time."""
+    """For tests of `FRONT_END`, an object cache, empty at first, and passes that are verified as users' are. For those
+    that are `FAST`, and not `AS_USERS_RUN`, LLVM's level 0."""
     path = request.path.relative_to(ROOT / "tests")
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
@@ -78,11 +79,9 @@ def compiled_fast(request, tmp_path_factory, leaves_no_trace):
         if path.parts[0] in FRONT_END:
             changes.delenv("GLUONJIT_CACHE")
             changes.delenv("GLUONJIT_VERIFY_EACH")
-            as_users_run = path.as_posix() in AS_USERS_RUN
-            # The level is no part of a key in the cache.
-            changes.setenv("GLUONJIT_CACHE_DIR", str(folder / ("compiled" if as_users_run else "compiled-fast")))
-            if not as_users_run:
-                changes.setattr(compile_parts, "_LEVELS", dict.fromkeys(compile_parts._LEVELS, 0))
+            changes.setenv("GLUONJIT_CACHE_DIR", str(folder / "compiled"))
+        if not FAST.isdisjoint((path.parts[0], path.as_posix())) and path.as_posix() not in AS_USERS_RUN:
+            changes.setenv("GLUONJIT_LLVM_LEVEL", "0")
         yield
 
 

@@ -458,8 +458,11 @@ class _Emitter:
         if a.dtype in (F32, F64):
             if a.const == 0.0:
                 return b
-            # A product that is added may stay unrounded.
-            return self.s.emit("fadd contract {t} {0}, {1}", a.dtype, a, b)
+            # A product that is added stays unrounded. No other code fuses, and LLVM is not left to choose.
+            if a.factors is not None:
+                return self.s.fma(*a.factors, b)
+            if b.factors is not None:
+                return self.s.fma(*b.factors, a)
         return self.s.add(a, b)
 
     def _joined(self, states: list[State]) -> State:

@@ -25,9 +25,10 @@ def register_type(dtype: DType) -> str:
 
 
 class Val:
-    """`ssa` is an LLVM value; `const` is the Python number when it is a uniform constant."""
+    """`ssa` is an LLVM value; `const` is the Python number when it is a uniform constant; `factors` are the values of
+    which it is the product, if it is one in f32 or f64."""
 
-    __slots__ = ("const", "dtype", "lanes", "scope", "ssa")
+    __slots__ = ("const", "dtype", "factors", "lanes", "scope", "ssa")
 
     def __init__(self, ssa: str, dtype: DType, lanes: bool, scope: Scope, const: Any = None) -> None:
         self.ssa = ssa
@@ -35,6 +36,7 @@ class Val:
         self.lanes = lanes
         self.scope = scope
         self.const = const
+        self.factors: tuple[Val, Val] | None = None
 
     def __repr__(self) -> str:
         return f"{'lanes of ' if self.lanes else ''}{self.dtype} {self.ssa}"

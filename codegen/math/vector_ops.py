@@ -46,8 +46,10 @@ class Arithmetic(Values):
         return self._binary("fsub", "sub", a, b)
 
     def mul(self, a: Val, b: Val) -> Val:
-        # `contract` lets a product be added without rounding where a reduction adds it; no other code may fuse.
-        return self._binary("fmul contract", "mul", a, b)
+        product = self._binary("fmul", "mul", a, b)
+        if a.dtype in (F32, F64):
+            product.factors = a, b
+        return product
 
     def fma(self, a: Val, b: Val, c: Val) -> Val:
         """a·b + c, rounded once where the machine can (f32 and f64)."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gluonjit.codegen.text.fork_guard import inside_llvm
-from gluonjit.codegen.text.llvm import Function, Module, parsed_apart
+from gluonjit.codegen.text.llvm import Function, Module, optimization_level, parsed_apart
 from gluonjit.common import aside
 from gluonjit.common.stages import stage
 from gluonjit.ir.machine import Machine
@@ -24,8 +24,8 @@ _PART = 150_000
 """Characters of LLVM IR that take about 50 ms. Smaller parts are not worth a thread and the fixed cost of a part."""
 _ALONE = 6_000
 """Characters of a kernel that is worth keeping: it takes about 2 ms, and a part of its own costs half a millisecond."""
-_LEVELS = {False: 2, True: 0}
-"""LLVM's optimization level, by whether functions are cold. Level 0 takes a quarter of the time, or less."""
+_COLD = 0
+"""LLVM's optimization level for cold functions: it takes a quarter of the time, or less."""
 
 
 class Parts:
@@ -43,6 +43,8 @@ class Parts:
         self._module = module
         self._target = target
         self._most = threads
+        self._levels = {False: optimization_level(), True: _COLD}
+        """LLVM's optimization level, by whether functions are cold."""
         self._threads: list[threading.Thread] = []
         self._written: dict[bool, list[Function]] = {False: [], True: []}
         """The functions of the next part, by whether they are cold."""
@@ -80,7 +82,7 @@ class Parts:
         functions = [f for f in functions if f.linkage != "internal"]
         length = sum(len(f.text()) for f in functions)
         if kernel is not None and length >= _ALONE:
-            for kind in _LEVELS:
+            for kind in self._levels:
                 if alike := [f for f in functions if f.is_cold is kind]:
                     self._of_kernels.setdefault(kernel, []).append(len(self._objects))
                     self._begin(alike, kind)
@@ -123,7 +125,7 @@ class Parts:
         """Makes a part of the functions, which the next free thread compiles."""
         text = self._module.text_of(functions)
         with self._changed:
-            self._waiting.append((len(self._objects), text, _LEVELS[kind]))
+            self._waiting.append((len(self._objects), text, self._levels[kind]))
             self._objects.append(b"")
             self._changed.notify()
         # Threads start with the second part: the first one may be the only one, which the caller compiles.

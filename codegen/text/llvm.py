@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import operator
+import os
 import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -654,6 +655,17 @@ def _all_initialized() -> Any:
     return binding
 
 
+def optimization_level() -> int:
+    """LLVM's level for the code of graphs: 2, or what the environment variable GLUONJIT_LLVM_LEVEL says, 0 to 3.
+
+    All levels give the same bits: which operations are fused is written in the IR.
+    """
+    text = os.environ.get("GLUONJIT_LLVM_LEVEL", "").strip() or "2"
+    if text not in ("0", "1", "2", "3"):
+        raise IRError(f"GLUONJIT_LLVM_LEVEL is 0, 1, 2 or 3, got {text!r}")
+    return int(text)
+
+
 def _machine(target: Machine, level: int = 2) -> Any:
     """A target machine; `level` is the optimization level of its code generator, 0 to 3."""
     binding = _initialized()
@@ -701,7 +713,7 @@ def compile_module(text: str, target: Machine) -> bytes:
 
 def assembly(text: str, target: Machine) -> str:
     """LLVM IR → assembly, to be read."""
-    module, machine = parse(text, target)
+    module, machine = parse(text, target, level=optimization_level())
     return machine.emit_assembly(module)
 
 

@@ -1,0 +1,68 @@
+"""LLVM's optimization level: the code differs, its bits do not."""
+
+import numpy as np
+import pytest
+
+from gluonjit.codegen.target import host
+from gluonjit.codegen.text.llvm import optimization_level
+from gluonjit.ir.graph import Builder
+from gluonjit.ir.types import F32, F64, IRError, TensorType
+from gluonjit.runtime.compiler import artifact_of, compile_graph
+from support.programs import random_program
+from support.selected import TARGETS, runnable
+
+LEVELS = ("0", "1", "2", "3")
+
+
+def bits(graph, inputs, level, monkeypatch, target=None):
+    monkeypatch.setenv("GLUONJIT_LLVM_LEVEL", level)
+    outputs, updates = compile_graph(graph, target=target).run(inputs)
+    return [a.tobytes() for a in (*outputs, *updates)]
+
+
+def test_random_programs(monkeypatch):
+    for seed in range(20):
+        program = random_program(seed)
+        by_level = [bits(program.graph, program.inputs, level, monkeypatch) for level in "02"]
+        assert by_level[0] == by_level[1], f"seed {seed}"
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_sums_of_products(target, monkeypatch):
+    """Where multiplication and addition may be fused, the IR says whether they are."""
+    b = Builder("sums", "traced")
+    inputs, outputs = [], []
+    for dtype in (F32, F64):
+        for shape in ((5, 7), (33, 128), (128, 33)):
+            pair = [b.input(f"x{len(inputs) + k}", TensorType(dtype, shape)) for k in range(2)]
+            product = b.mul(*pair)
+            outputs += [b.reduce(product, op="sum", axes=axes) for axes in ((0,), (1,), (0, 1))]
+            outputs.append(b.add(product, pair[0]))
+            inputs += pair
+    rng = np.random.default_rng(0)
+    graph, arrays = b.build(outputs), [rng.standard_normal(v.type.shape).astype(v.type.dtype.numpy) for v in inputs]
+    found = [bits(graph, arrays, level, monkeypatch, runnable(target)) for level in LEVELS]
+    assert found[1:] == found[:1] * 3
+
+
+def test_each_level_has_entries_of_its_own(object_cache, monkeypatch):
+    graph = random_program(0).graph
+    objects = {}
+    for level in "02":
+        monkeypatch.setenv("GLUONJIT_LLVM_LEVEL", level)
+        made = artifact_of(graph, host())
+        assert not made.was_there
+        assert artifact_of(graph, host()).was_there
+        objects[level] = made.artifact.objects
+    assert objects["0"] != objects["2"]
+
+
+def test_the_default_is_2(monkeypatch):
+    monkeypatch.delenv("GLUONJIT_LLVM_LEVEL", raising=False)
+    assert optimization_level() == 2
+
+
+def test_other_words_are_refused(monkeypatch):
+    monkeypatch.setenv("GLUONJIT_LLVM_LEVEL", "fast")
+    with pytest.raises(IRError, match="GLUONJIT_LLVM_LEVEL is 0, 1, 2 or 3, got 'fast'"):
+        compile_graph(random_program(0).graph)
