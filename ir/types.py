@@ -72,6 +72,8 @@ _BY_NUMPY: dict[np.dtype, DType] = {d.numpy: d for d in DTYPES.values()}
 
 def dtype(spec: Any) -> DType:
     """The `DType` that `spec` means: a DType, its name, or anything `np.dtype` takes. Raises IRError for others."""
+    if isinstance(spec, np.dtype) and spec in _BY_NUMPY:  # the common case
+        return _BY_NUMPY[spec]
     if isinstance(spec, DType):
         return spec
     if isinstance(spec, str):

@@ -1,6 +1,6 @@
 """Imperative execution: an emitter that computes each primitive on ndarrays at once, through its NumPy `eval`.
 
-NumPy warns where IEEE has an answer (1/0, log(-1)); callers silence that once around the expansions that they run:
+Callers silence NumPy's warnings once around the expansions that they run:
 
     with quiet():
         out = op.expand(eager, *arrays, **attrs)
@@ -8,9 +8,9 @@ NumPy warns where IEEE has an answer (1/0, log(-1)); callers silence that once a
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,10 +19,9 @@ import numpy as np
 from gluonjit.ir import opdef
 from gluonjit.ir.formulas import Formula
 from gluonjit.ir.graph import Emitter
+from gluonjit.ir.quiet import OLD_NUMPY
 from gluonjit.ir.types import BF16, IRError, dtype, type_of
 from gluonjit.runtime import random_words
-
-quiet = functools.partial(np.errstate, all="ignore")
 
 
 class Eager(Emitter):
@@ -133,8 +132,35 @@ class _ExactArray(Formula, np.ndarray):
     """An ndarray with the operators of `Value`."""
 
     def _emit(self, name: str, *operands: Any) -> Any:
+        if not _met.difference:
+            _met.difference = self.dtype is BFLOAT16 or any(_is_widened(x, self) for x in operands)
         arrays = [np.asarray(x, None if isinstance(x, np.ndarray) else self.dtype) for x in operands]
         return _exact(_primitive(name).eval(*arrays))
+
+
+class _Met(threading.local):
+    difference = True
+    """Whether `Exact` has computed what NumPy's own operators would not have, since this was set to False."""
+
+
+_met = _Met()
+
+
+def _is_widened(number: Any, x: np.ndarray) -> bool:
+    """Whether NumPy 1 might widen `x` beside `number`. What the sizes of arrays say has a place in every float32."""
+    if isinstance(number, np.ndarray):
+        return False
+    return not x.ndim or x.dtype not in (np.float32, np.float64) or np.result_type(x, number) != x.dtype
+
+
+def noting_difference(run: Callable[[], Any]) -> tuple[Any, bool]:
+    """What `run()` gives, which computes with `Exact`, and whether `Eager` might have given anything else for arrays of
+    these ranks and element types."""
+    _met.difference = False
+    try:
+        return run(), _met.difference
+    finally:
+        _met.difference = True
 
 
 def _exact(x: np.ndarray) -> np.ndarray:
@@ -145,9 +171,17 @@ def _plain(x: Any) -> Any:
     return x.view(np.ndarray) if type(x) is _ExactArray else x
 
 
+def unwrapped(x: Any) -> Any:
+    """A result of `Exact` as an ndarray, which owns its memory if the result is all of it."""
+    if type(x) is not _ExactArray:
+        return x
+    whole = x.base
+    if type(whole) is np.ndarray and whole.shape == x.shape and whole.strides == x.strides:
+        return whole
+    return x.view(np.ndarray)
+
+
 BFLOAT16 = BF16.numpy
-OLD_NUMPY = int(np.__version__.partition(".")[0]) < 2
-"""Whether NumPy widens 0-d arrays beside Python's numbers."""
 
 
 def needs_exact(*values: Any) -> bool:

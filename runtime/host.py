@@ -16,10 +16,10 @@ import numpy as np
 from gluonjit.codegen.kernels.host import CALLBACK
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.interpreter import evaluate
+from gluonjit.ir.quiet import quiet
 from gluonjit.ir.sizes import with_sizes
 from gluonjit.ir.text import parse_graph
 from gluonjit.ir.types import TensorType
-from gluonjit.runtime.eager import quiet
 
 
 class _State(threading.local):

@@ -12,7 +12,7 @@ import numpy as np
 
 from gluonjit.ir.dims import LOWEST, named
 from gluonjit.ir.graph import Builder, Graph
-from gluonjit.ir.primitives.random_bits import word, words_from
+from gluonjit.ir.primitives.random_bits import words_from
 from gluonjit.ir.types import I8, I64, TensorType, dtype
 from gluonjit.runtime.backend import Backend, Callee
 
@@ -39,12 +39,12 @@ def words(key: np.ndarray, start: int, size: int, kind: Any) -> np.ndarray:
         many = _drawn == _MANY
     if not many:
         return words_from(key, start, size, kind, 0)
-    (drawn,), _ = _drawing(dtype(kind)).run([key, np.array(start, np.int64), np.empty(size, np.int8)])
+    (drawn,), _ = _drawing(dtype(kind)).run([np.array((*key, start), np.int64), np.empty(size, np.int8)])
     return drawn
 
 
 def _drawing(kind: Any) -> Callee:
-    """The compiled function of (key: i64[2], start: i64[], like: i8[n]) to n words."""
+    """The compiled function of (key: i64[3], like: i8[n]) to n words."""
     with _lock:
         found = _compiled.get(kind)
         if found is None:
@@ -57,8 +57,6 @@ def words_graph(kind: Any) -> Graph:
     """The graph of that function, which reads of `like` no more than its size."""
     b = Builder(f"random_words_{kind}")
     count = named("n")
-    key, start = b.input("key", TensorType(I64, (2,))), b.input("start", TensorType(I64))
+    key = b.input("key", TensorType(I64, (3,)))
     b.input("like", TensorType(I8, (count,)))
-    seed, call = (b.reshape(b.slice(key, start=(k,), size=(1,)), shape=()) for k in (0, 1))
-    index = b.add(b.iota(shape=(count,), axis=0, dtype=I64), start)
-    return b.build([word(b, index, seed, call, kind)])
+    return b.build(list(b.emit("random_bits", [key], {"shape": (count,), "dtype": kind, "stream": 0})))

@@ -52,6 +52,7 @@ class GraphNode(Node):
     """A computation whose gradient is a graph."""
 
     __slots__ = ("again", "announces", "gradient", "kept", "late_ops")
+    _own_callers = 4  # Node.__init__, the one below, and two of those that note a call
 
     def __init__(
         self,
@@ -394,17 +395,19 @@ def number_of(result: int, heads: Sequence[int]) -> Any:
 
 
 def _record_operator(
-    op: Any, attrs: dict[str, Any], inputs: Sequence[NDArray], results: Any, key: Any, known: dict[Any, Computation]
+    op: Any,
+    attrs: dict[str, Any],
+    inputs: Sequence[NDArray],
+    results: Any,
+    key: Any,
+    known: dict[Any, tuple[Computation, np.ndarray | None]],
 ) -> None:
-    """Notes that an operator made `results` in the current mode. `known`: computations for these attributes."""
+    """Notes that an operator made `results` in the current mode. `known`: computations for these attributes, each with
+    the number that is its last input if it has one."""
     outputs = list(results) if isinstance(results, (list, tuple)) else [results]
     if op.imperative_only:
         of_these = of_values(op, attrs, [x._array for x in inputs])
         record(of_these, differentiated(op, inputs), outputs, op.name)
-        return
-    if op.number and inputs[0]._stand_in.dtype.kind == "f":
-        computation, number = of_number(op, attrs, inputs[0]._stand_in, modes.training)
-        record(computation, inputs, outputs, op.name, number, (op, attrs))
         return
     operands = [x._stand_in for x in inputs]
     types = (modes.training, *[(x.shape, x.dtype) for x in operands])
@@ -412,8 +415,16 @@ def _record_operator(
     if found is None:
         if len(known) >= MAX_TYPES:
             known.clear()
-        found = known[types] = of_operator(op, attrs, operands, modes.training)
-    record(found, inputs, outputs, op.name, key)
+        if op.number and operands[0].dtype.kind == "f":
+            found = of_number(op, attrs, operands[0], modes.training)
+        else:
+            found = of_operator(op, attrs, operands, modes.training), None
+        known[types] = found
+    computation, number = found
+    if number is not None:
+        record(computation, inputs, outputs, op.name, number, (op, attrs))
+    else:
+        record(computation, inputs, outputs, op.name, key)
 
 
 late.record_operator.provide(_record_operator)

@@ -22,7 +22,7 @@ from gluonjit.ir.graph import Loc
 from gluonjit.language import late
 from gluonjit.language.kinds import as_np
 from gluonjit.language.modes import modes
-from gluonjit.language.source import quote, user_loc
+from gluonjit.language.source import quote, user_loc, user_place
 from gluonjit.ndarray import NDArray
 from gluonjit.ndarray.sparse_arrays import BaseSparseNDArray
 from gluonjit.ndarray.variable import tracked
@@ -71,9 +71,11 @@ class Node:
     """
 
     __slots__ = (
-        *("__weakref__", "device", "first", "heads", "loc", "masks", "name", "number", "points", "program"),
+        *("__weakref__", "device", "first", "heads", "masks", "name", "number", "place", "points", "program"),
         *("reached", "released", "results", "sources"),
     )
+    _own_callers = 1
+    """How many functions of this package surely call that which finds the user's line (`user_place`)."""
 
     def __init__(self, name: str, sources: Sequence[Any], heads: Sequence[int], results: Sequence[NDArray]) -> None:
         self.number = next(_numbers)
@@ -85,10 +87,15 @@ class Node:
         self.heads = tuple(heads)
         self.results = [((array := x._stand_in).shape, array.dtype, x._numpy) for x in results]
         self.device = results[0]._device if results else None
-        self.loc: Loc = user_loc()
+        self.place = user_place(self._own_callers)
         self.released = False
         self.program: NodeProgram | None = None
         self.first = 0
+
+    @property
+    def loc(self) -> Loc:
+        """The user's line that made the node."""
+        return self.place.loc
 
     def pull(
         self, cotangents: Sequence[NDArray], create_graph: bool, given: Collection[int]

@@ -73,6 +73,8 @@ _TAP, _NATIVE_TAP = 0.6, 0.1
 """For an element that a pooling window reads."""
 _LOOKUP, _NATIVE_LOOKUP = 6.0, 1.0
 """For an element that is found by an index."""
+_DRAW = 2e4
+"""For an op that draws random words, whatever their number."""
 _SORT_SAVED = 50.0
 """For an element that is sorted. 2 are saved, 6 with places; more are counted, so that plain calls soon take less time
 than `np.sort`: NumPy's way here adds a scan for NaNs and -0, or keys, to it."""
@@ -127,6 +129,8 @@ def _saved_by(op: Op, packs: bool) -> float:
         return size * (_MOVE - _NATIVE_MOVE) + _PASS
     if op.name in ("reduce", "arg_reduce", "cumsum"):
         size = op.operands[0].type.size
+    if op.name == "random_bits":
+        return _DRAW + size * op.definition.instructions * (_STEP - _NATIVE_STEP)
     steps = op.definition.instructions * (_STEP - _NATIVE_STEP)
     return size * (_STREAM - _NATIVE_STREAM + steps) + _PASS
 
@@ -363,15 +367,17 @@ def tiered(graph: Graph, codes: Codes | None = None, types: Sequence[TensorType]
     codes = codes or Codes(graph.name, lambda types: graph)
     tier = Tier(codes, types or [v.type for v in graph.inputs], lambda: run_passes(graph, "expand"))
     interpreter: Interpreter | None = None
+    never = False
 
     def run(inputs: Sequence[np.ndarray], watch: Watch | None = None) -> Any:
-        nonlocal interpreter
-        code = tier.native()
-        if code is None:
-            interpreter = interpreter or Interpreter(graph)
-            return interpreter.run(inputs)
-        assert tier.direct is not None
-        return tier.direct.run([np.asarray(x, order="C") for x in inputs], watch)
+        nonlocal interpreter, never
+        if not never:
+            if tier.native() is not None:
+                assert tier.direct is not None
+                return tier.direct.run([np.asarray(x, order="C") for x in inputs], watch)
+            never = tier.never
+        interpreter = interpreter or Interpreter(graph)
+        return interpreter.run(inputs)
 
     return run
 

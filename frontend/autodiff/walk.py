@@ -12,6 +12,7 @@ import numpy as np
 from gluonjit.autodiff.graph_nodes import GraphNode
 from gluonjit.autodiff.tape import Edge, Node, PointNode, array_of, freed, joined, own_memory
 from gluonjit.base import MXNetError
+from gluonjit.ir.quiet import quiet
 from gluonjit.language import late
 from gluonjit.language.interrupts import Uninterrupted
 from gluonjit.language.modes import Scope, modes
@@ -20,7 +21,6 @@ from gluonjit.ndarray import NDArray
 from gluonjit.ndarray.gradient_listeners import announce, listeners
 from gluonjit.ndarray.sparse_arrays import BaseSparseNDArray, RowSparseNDArray, add_rows, cast_dense
 from gluonjit.ndarray.variable import Variable, store, tracked
-from gluonjit.runtime.eager import quiet
 
 
 def backward(
@@ -119,7 +119,8 @@ class _Walk:
                 self._found.update((key, g) for key, g in pairs if key in self._wanted)
             if node.released:
                 raise freed(node)
-            self._sums.difference_update(map(id, arrived.values()))
+            if self._sums:
+                self._sums.difference_update(map(id, arrived.values()))
             given = {k: g for k, g in arrived.items() if g is not None}
             if len(given) < len(arrived):
                 for source in node.origins(arrived.keys() - given.keys()):

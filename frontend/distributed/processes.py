@@ -26,8 +26,8 @@ import numpy as np
 
 from gluonjit.base import MXNetError
 from gluonjit.distributed.heartbeats import FINISHED, Heartbeats
+from gluonjit.ir.quiet import quiet
 from gluonjit.language import interrupts
-from gluonjit.runtime.eager import quiet
 
 __all__ = ["Processes", "processes"]
 

@@ -94,12 +94,17 @@ def _distribution(name: str, flavour: Flavour, internal: Any) -> Callable[..., A
     kind = inspect.Parameter
     named = [kind(key, kind.POSITIONAL_OR_KEYWORD, default=d) for key, d in {**own, **_COMMON}.items()]
     signature = inspect.Signature([*named, kind("kwargs", kind.VAR_KEYWORD)])
+    defaults = {p.name: p.default for p in named}
+    order = tuple(defaults)
 
     def function(*args: Any, **kwargs: Any) -> Any:
-        given = signature.bind(*args, **kwargs)
-        given.apply_defaults()
-        *parameters, shape, dtype, ctx, out, more = given.arguments.values()
-        return _draw(name, flavour, internal, parameters, shape, dtype, ctx, out, more)
+        taken = order[: len(args)]
+        given = {**defaults, **dict(zip(taken, args)), **kwargs}  # `bind` would take as long as the operator
+        required = any(value is _REQUIRED for value in given.values())
+        if required or len(args) > len(order) or not kwargs.keys().isdisjoint(taken):
+            signature.bind(*args, **kwargs)  # raises its TypeError
+        *parameters, shape, dtype, ctx, out = [given.pop(key) for key in order]
+        return _draw(name, flavour, internal, parameters, shape, dtype, ctx, out, given)
 
     function.__name__ = name
     function.__doc__ = f"{doc}\n\n{_PLACES}\n\n>>> mx.nd.random.{name}({shown}, shape=(2, 3)).shape\n(2, 3)"

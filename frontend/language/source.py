@@ -5,8 +5,8 @@ from __future__ import annotations
 import linecache
 import sys
 from collections.abc import Mapping
-from types import FrameType, MappingProxyType
-from typing import Any
+from types import CodeType, FrameType, MappingProxyType
+from typing import Any, NamedTuple
 
 from gluonjit.ir.graph import Loc
 
@@ -53,6 +53,34 @@ _whose = _Owners()
 def is_ours(module: str) -> bool:
     """Whether a module of this name is one of this package."""
     return module.startswith("gluonjit") and module[8:9] in ("", ".")
+
+
+class Place(NamedTuple):
+    """A place in a program, whose line is looked up when it is asked for."""
+
+    code: CodeType | None
+    offset: int
+    """Of an instruction, in bytes."""
+
+    @property
+    def loc(self) -> Loc:
+        if self.code is None:
+            return Loc()
+        lines = (line for start, end, line in self.code.co_lines() if start <= self.offset < end)
+        return Loc(self.code.co_filename, next(lines, None) or self.code.co_firstlineno)
+
+
+def user_place(own: int) -> Place:
+    """Where the user's program is. The innermost `own` callers of this function are known to be this package's."""
+    frame: FrameType | None = sys._getframe(own + 1)
+    while frame is not None and _whose[frame.f_globals.get("__name__", "")] is _OURS:
+        frame = frame.f_back
+    if frame is not None and _whose[frame.f_globals.get("__name__", "")] is not _USER:
+        frame = user_frame()
+    return _NOWHERE if frame is None else Place(frame.f_code, frame.f_lasti)
+
+
+_NOWHERE = Place(None, 0)
 
 
 def user_loc(block: str = "", known: Mapping[int, FrameType | None] = MappingProxyType({})) -> Loc:

@@ -16,6 +16,7 @@ import numpy as np
 from gluonjit.base import MXNetError
 from gluonjit.context import Context, placed
 from gluonjit.ir.dims import Undecided
+from gluonjit.ir.quiet import quiet
 from gluonjit.ir.types import IRError, type_of
 from gluonjit.language import late, rng
 from gluonjit.language.modes import modes, plain_calls
@@ -25,7 +26,7 @@ from gluonjit.ndarray import sparse_operators
 from gluonjit.ndarray.ndarray import EAGER, EXACT, NDArray
 from gluonjit.ndarray.variable import tracked
 from gluonjit.operators.registry import UNFORESEEN, Operator, OperatorError, cache_key, unforeseen
-from gluonjit.runtime.eager import Eager, needs_exact, quiet
+from gluonjit.runtime.eager import Eager, needs_exact, noting_difference, unwrapped
 from gluonjit.runtime.storage import Storage
 
 # Bits of ndarray.flags.num: C-contiguous, owns its data, writeable. A result with all three that is not an operand is
@@ -44,6 +45,7 @@ class _Call:
         "context",
         "has_tiers",
         "makes_sparse",
+        "only_draws",
         "tiers",
         "visible",
     )
@@ -55,11 +57,15 @@ class _Call:
         self.has_tiers = not (op.imperative_only or op.host or op.number)
         """Whether native code may compute it: not operators with a number, as this differs from call to call and NumPy
         needs one pass."""
+        self.only_draws = self.has_tiers and op.streams is not None and not op.input_names(self.attrs)
+        """Whether it draws random numbers without operands: NumPy takes long for few numbers, too."""
         self.tiers: Any = None
         """What chooses between NumPy and native code for large operands (`autodiff/tiering.py`), once there are any."""
         self.arity = len(op.input_names(self.attrs))
-        self.accepted: tuple[Sequence[np.dtype | None], Mapping[bool, Eager]] = (None,) * self.arity, self.emitters()
-        """Element types of operands that go together, those of the last call, and what computes with them."""
+        self.accepted: tuple[Sequence[np.dtype | None], Mapping[bool, Eager], set[Any]]
+        """Element types of operands that go together, those of the last call; what computes with them; and the modes
+        and ranks for which that is `EXACT`, but `EAGER` gives the same."""
+        self.accepted = (None,) * self.arity, self.emitters(), set()
         self.visible = op.visible(self.attrs) if op.visible else len(op.outputs(self.attrs))
         self.makes_sparse = sparse_operators.makes_sparse(op, self.attrs)
         # Operators without inputs get their result's device as an attribute.
@@ -143,26 +149,35 @@ def invoke(
                 late.refuse_write(x)
     try:
         if call.has_tiers:
+            tiered = call.only_draws
             for x in arrays:
                 if x.size >= SMALL:
-                    if call.tiers is None:
-                        call.tiers = late.tiered_operator(op, call.attrs)
-                    results = call.tiers.run(inputs, modes.training, key)
+                    tiered = True
                     break
+            if tiered:
+                if call.tiers is None:
+                    call.tiers = late.tiered_operator(op, call.attrs)
+                results = call.tiers.run(inputs, modes.training, key)
         if results is None:
-            types, emitters = call.accepted
+            types, emitters, alike = call.accepted
             k = 0
             for dtype in types:  # zip would take three times as long
                 if arrays[k].dtype is not dtype:
-                    emitters = _checked(op, call, arrays)
+                    emitters, alike = _checked(op, call, arrays)
                     break
                 k += 1
+            if emitters is EXACT:
+                mode = (modes.training, *[x.ndim for x in arrays])
+                if mode in alike:
+                    emitters = EAGER
             emitter = emitters[modes.training]
             if key is not None:
                 emitter = _drawing(key, type(emitter))
             if emitters is EXACT:
                 with quiet():
-                    results = op.expand(emitter, *emitter.operands(arrays), **call.attrs)
+                    results, differs = _exactly(op, emitter, arrays, call.attrs)
+                if not differs:
+                    alike.add(mode)
             else:
                 with quiet():
                     results = op.expand(emitter, *arrays, **call.attrs)
@@ -253,21 +268,30 @@ def _from_parts(op: Operator, call: _Call, inputs: Sequence[Any], out: Any) -> N
     return found
 
 
+def _exactly(op: Operator, emitter: Eager, arrays: Sequence[np.ndarray], attrs: dict[str, Any]) -> tuple[Any, bool]:
+    """The results of an operator by `EXACT`, and whether those of `EAGER` might differ."""
+    results, differs = noting_difference(lambda: op.expand(emitter, *emitter.operands(arrays), **attrs))
+    if isinstance(results, (tuple, list)):
+        return [unwrapped(x) for x in results], differs
+    return unwrapped(results), differs
+
+
 def _drawing(key: np.ndarray, kind: type[Eager]) -> Eager:
     """An emitter that draws on this key, from which the operator's gradient draws the same numbers again."""
     streams = itertools.count()
     return kind(modes.training, lambda: key + np.array((0, next(streams)), np.int64))
 
 
-def _checked(op: Operator, call: _Call, arrays: Sequence[np.ndarray]) -> Mapping[bool, Eager]:
-    """What computes with arrays of these element types. Raises the error of inference if they do not go together,
-    because NumPy would find one for all."""
+def _checked(op: Operator, call: _Call, arrays: Sequence[np.ndarray]) -> tuple[Mapping[bool, Eager], set[Any]]:
+    """What computes with arrays of these element types, as in `_Call.accepted`.
+
+    Raises the error of inference if they do not go together, because NumPy would find one for all."""
     types = tuple([x.dtype for x in arrays])
     if len(set(types)) > 1 and not (op.imperative_only or op.host):
         with contextlib.suppress(Undecided):
             op.infer([type_of(x) for x in arrays], call.attrs)
-    call.accepted = types, call.emitters(arrays)
-    return call.accepted[1]
+    call.accepted = types, call.emitters(arrays), set()
+    return call.accepted[1:]
 
 
 def _explained(op: Operator, arrays: Sequence[np.ndarray], attrs: dict[str, Any]) -> Exception | None:

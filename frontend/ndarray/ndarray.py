@@ -20,6 +20,7 @@ from gluonjit.base import MXNetError, numeric_types
 from gluonjit.context import Context, cpu, placed
 from gluonjit.files import params
 from gluonjit.ir.opdef import did_you_mean
+from gluonjit.ir.quiet import quiet
 from gluonjit.ir.types import DTYPES, IRError, dtype, type_of
 from gluonjit.language import late, rng
 from gluonjit.language import mxnet_names as _mxnet_names
@@ -34,7 +35,7 @@ from gluonjit.operators import support
 from gluonjit.operators.movement.shape import decode_shape
 from gluonjit.operators.registry import OperatorError
 from gluonjit.runtime import forks, random_words
-from gluonjit.runtime.eager import Eager, Exact, quiet
+from gluonjit.runtime.eager import Eager, Exact
 from gluonjit.runtime.storage import Storage
 
 if TYPE_CHECKING:  # with the methods that `add_methods` and `array_arithmetic` add

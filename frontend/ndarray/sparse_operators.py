@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from gluonjit.base import MXNetError
+from gluonjit.ir.quiet import quiet
 from gluonjit.language.modes import modes
 from gluonjit.ndarray.ndarray import EAGER, EXACT, NDArray
 from gluonjit.ndarray.sparse_arrays import (
@@ -33,7 +34,7 @@ from gluonjit.ndarray.sparse_arrays import (
     zeros,
 )
 from gluonjit.operators.registry import Operator
-from gluonjit.runtime.eager import needs_exact, quiet
+from gluonjit.runtime.eager import needs_exact
 
 Rule = Callable[..., "NDArray | None"]
 RULES: dict[str, Rule] = {}

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from gluonjit.ir.quiet import quiet
 from gluonjit.ndarray.gradient_listeners import listeners, note_stored
-from gluonjit.runtime.eager import quiet
 from gluonjit.runtime.storage import Storage
 
 REQUESTS = ("write", "add", "null")

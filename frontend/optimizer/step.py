@@ -16,6 +16,7 @@ import numpy as np
 from gluonjit.codes.store import Store
 from gluonjit.execution.backends import get_backend
 from gluonjit.ir.graph import Builder
+from gluonjit.ir.quiet import quiet
 from gluonjit.ir.types import BF16, F16, F32, IRError, TensorType, dtype_of, type_of
 from gluonjit.language.source import quote, user_loc
 from gluonjit.ndarray import NDArray
@@ -23,7 +24,7 @@ from gluonjit.ndarray.sparse_arrays import RowSparseNDArray
 from gluonjit.operators.optimizers import update_rules
 from gluonjit.operators.optimizers.update_rules import Rule
 from gluonjit.operators.registry import OperatorError
-from gluonjit.runtime.eager import Eager, Exact, needs_exact, quiet
+from gluonjit.runtime.eager import Eager, Exact, needs_exact
 
 MAX_STEPS = 16
 """The most lists of weights for which a step is compiled. Programs that train different parameters at every step have

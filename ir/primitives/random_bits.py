@@ -67,8 +67,8 @@ def words_from(key: np.ndarray, start: int, size: int, dtype: Any, stream: int) 
 
 
 def _infer(key: TensorType, shape: Any, dtype: Any, stream: Any) -> TensorType:
-    if key != TensorType(I64, (2,)):
-        raise IRError(f"the key must be i64[2] (seed, counter), got {key}")
+    if key not in (TensorType(I64, (2,)), TensorType(I64, (3,))):
+        raise IRError(f"the key must be i64[2] (seed, counter) or i64[3] (and the first index), got {key}")
     if as_dtype(dtype) not in (I32, I64):
         raise IRError(f"dtype must be i32 or i64, got {as_dtype(dtype)}; cast the bits")
     if not isinstance(stream, int) or isinstance(stream, bool) or stream < 0:
@@ -77,7 +77,8 @@ def _infer(key: TensorType, shape: Any, dtype: Any, stream: Any) -> TensorType:
 
 
 def _eval(key: np.ndarray, shape: Sequence[int], dtype: Any, stream: int) -> np.ndarray:
-    return words_from(key, 0, math.prod(shape), dtype, stream).reshape(shape)
+    start = int(key[2]) if key.size == 3 else 0
+    return words_from(key[:2], start, math.prod(shape), dtype, stream).reshape(shape)
 
 
 def word(s: Any, index: Any, seed: Any, call: Any, dtype: Any) -> Any:
@@ -112,7 +113,10 @@ def _element(s: Any, i: Any, key: Any, shape: Sequence[int], dtype: Any, stream:
     for k, n in zip(i, shape):
         flat = flat * n + k
     call = s.add(key((1,)), s.constant(stream, I64))
-    return word(s, s.index_value(flat, I64), key((0,)), call, dtype)
+    index = s.index_value(flat, I64)
+    if key.type.size == 3:
+        index = s.add(index, key((2,)))
+    return word(s, index, key((0,)), call, dtype)
 
 
 primitive(
@@ -126,6 +130,6 @@ primitive(
     vjp=NO_GRADIENT,
     doc=(
         "Philox4x32-10 words: counter words (low, high of key[1] + stream; low, high of the flat index), key words "
-        "(low, high of key[0]); i32 is word 0, i64 is word 1 above word 0"
+        "(low, high of key[0]); i32 is word 0, i64 is word 1 above word 0. key[2], if there is one, is added to indices"
     ),
 )

@@ -315,3 +315,25 @@ def test_channels_of_convolutions_are_not_open(monkeypatch, calls):
     shapes = [[v.shape for v in graph.inputs] for graph in made]
     assert any(not isinstance(x[0], int) for x, _ in shapes)
     assert all(isinstance(x[1], int) for x, _ in shapes)
+
+
+def test_many_draws_of_few_numbers_are_compiled(monkeypatch):
+    made = compiled(monkeypatch, lambda graph: get_backend("native")(graph, {}))
+    monkeypatch.setattr(imperative, "_calls", {})
+    monkeypatch.setattr(tiering, "BUDGET", 3 * tiering._DRAW)
+
+    def drawn():
+        mx.random.seed(5)
+        return [nd.random.uniform(-1, 1, shape=(4, 3)).asnumpy() for _ in range(20)]
+
+    found = drawn()
+    assert [graph.name for graph in made] == ["_random_uniform"]
+    np.testing.assert_allclose(found, by_numpy_alone(monkeypatch, drawn), rtol=1e-6)
+    assert len(np.unique(found)) == 240
+
+
+def by_numpy_alone(monkeypatch, run):
+    with monkeypatch.context() as m:
+        m.setenv("GLUONJIT_PLAIN", "numpy")
+        m.setattr(imperative, "_calls", {})
+        return run()

@@ -11,9 +11,10 @@ import pytest
 
 from gluonjit.ir.graph import Builder, Value
 from gluonjit.ir.interpreter import evaluate
+from gluonjit.ir.quiet import quiet
 from gluonjit.ir.types import BF16, IRError, dtype, tensor, type_of
 from gluonjit.runtime import eager
-from gluonjit.runtime.eager import Eager, Exact, needs_exact, quiet
+from gluonjit.runtime.eager import Eager, Exact, needs_exact, noting_difference, unwrapped
 
 FORMULAS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "sums": lambda b, x, y: 1 + x - y * 3 - (2 - x),
@@ -93,3 +94,33 @@ def test_exact_is_for_what_numpy_promotes(monkeypatch):
     assert not needs_exact(floats, 3, "f32") and needs_exact(floats, narrow) and needs_exact(floats, BF16)
     monkeypatch.setattr(eager, "OLD_NUMPY", True)
     assert needs_exact(floats)
+
+
+@pytest.mark.parametrize(
+    "element,shape,formula,differs",
+    [
+        ("f32", (3,), lambda b, x: x * 2 + 1, False),
+        ("f64", (3,), lambda b, x: b.exp(x) * 0.5, False),
+        ("f32", (), lambda b, x: x + x, False),
+        ("f32", (), lambda b, x: x * 2, True),
+        ("f32", (3,), lambda b, x: b.reduce(x, op="sum", axes=(0,)) * 2, True),
+        ("i32", (3,), lambda b, x: x * 2, True),  # the number may be a size
+        ("bf16", (3,), lambda b, x: x + x, True),
+        ("bf16", (3,), lambda b, x: b.exp(x), False),
+    ],
+)
+def test_exact_tells_where_numpys_operators_may_differ(element, shape, formula, differs):
+    b = Exact(False, lambda: np.zeros(2, np.int64))
+    x = np.ones(shape, dtype(element).numpy)
+    with quiet():
+        found, noted = noting_difference(lambda: formula(b, *b.operands([x])))
+    assert noted is differs
+    plain = unwrapped(found)
+    assert type(plain) is np.ndarray and plain.dtype == found.dtype and plain.shape == found.shape
+
+
+def test_numbers_out_of_the_types_range_widen(monkeypatch):
+    monkeypatch.setattr(np, "result_type", lambda x, number: np.dtype(np.float64))  # as NumPy 1 says of 3e100
+    b = Exact(False, lambda: np.zeros(2, np.int64))
+    with quiet():
+        assert noting_difference(lambda: b.operands([np.ones(3, np.float32)])[0] * 3e100)[1]

@@ -65,3 +65,21 @@ def test_a_watch_sees_each_result_in_order():
     assert seen == [("neg", 2, -2), ("exp", -2, np.exp(np.float32(-2)))]
     steps = graph.steps(given)
     assert [next(steps)[0].name, *(op.name for op, _ in steps)] == ["neg", "exp"]
+
+
+def test_constants_and_broadcasts_without_a_watch():
+    b = Builder("net")
+    x, row, one = b.input("x", X), b.input("row", TensorType(F32, (4,))), b.input("one", TensorType(F32))
+    two = b.broadcast(b.constant(2.0, F32), shape=X.shape)
+    rows, ones = b.broadcast(row, shape=X.shape), b.broadcast(one, shape=X.shape)
+    columns = b.broadcast(b.input("column", TensorType(F32, (3,))), shape=X.shape, dims=(0,))
+    results = [x * two + rows, rows - ones, columns * x, b.reduce(ones, op="sum", axes=(0, 1)), two, b.exp(rows)]
+    graph = b.build(results)
+    inputs = [np.arange(n, dtype=np.float32).reshape(v.shape) for v in graph.inputs for n in (v.type.size,)]
+    interpreter, shown = Interpreter(graph), {}
+    wanted, _ = interpreter.run(inputs, lambda op, operands, results: shown.update(zip(op.results, results)))
+    for _ in range(2):
+        found, _ = interpreter.run(inputs)
+        for a, c, v in zip(found, wanted, graph.results, strict=True):
+            assert a.dtype == c.dtype and a.shape == c.shape == shown[v].shape
+            np.testing.assert_array_equal(a, c)

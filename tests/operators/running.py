@@ -10,9 +10,10 @@ import numpy as np
 import gluonjit
 import gluonjit.ndarray  # which knows what `Custom` calls
 from gluonjit.ir.graph import Builder, Graph
+from gluonjit.ir.quiet import quiet
 from gluonjit.ir.types import type_of
 from gluonjit.operators import registry
-from gluonjit.runtime.eager import Eager, Exact, needs_exact, quiet
+from gluonjit.runtime.eager import Eager, Exact, needs_exact
 
 from .samples import Case
 from .samples_custom import define

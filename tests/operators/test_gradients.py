@@ -13,10 +13,10 @@ from gluonjit.autodiff.computation import Computation, compiled
 from gluonjit.autodiff.operator_computations import of_operator
 from gluonjit.execution.backends import get_backend
 from gluonjit.gluon import HybridBlock
+from gluonjit.ir.quiet import quiet
 from gluonjit.ir.types import IRError
 from gluonjit.ndarray.imperative import invoke
 from gluonjit.operators import gradients, registry
-from gluonjit.runtime.eager import quiet
 from support.compare import difference
 
 from . import gradient_cases, samples, variants

@@ -5,10 +5,11 @@ import math
 import numpy as np
 import pytest
 
+from gluonjit.ir.quiet import quiet
 from gluonjit.operators import registry
 from gluonjit.operators.sampling import random_draws
 from gluonjit.runtime import eager
-from gluonjit.runtime.eager import Eager, quiet
+from gluonjit.runtime.eager import Eager
 
 from . import samples
 from .running import run_eager

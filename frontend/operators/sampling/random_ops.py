@@ -10,6 +10,7 @@ Numbers are computed in float32, or in float64 if that is the result's type, and
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -56,6 +57,7 @@ def working_type(result: DType) -> DType:
     return F64 if result is F64 else F32
 
 
+@functools.lru_cache(256)
 def _largest_below(high: float, low: float, dtype: DType) -> float:
     """The largest number of a type that is less than `high`, or `low` when that is larger."""
     kind = dtype.numpy.type
