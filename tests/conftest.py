@@ -53,10 +53,10 @@ FRONT_END = set(
     + "notebook onnx_files optimizer profiling reference rnn serving symbol trace".split()
 )
 """Folders whose tests often compile the same graphs, and are not about how that is done. All others compile anew."""
-FAST = FRONT_END | {"operators"}
-"""Folders and files whose tests judge graphs, calls and operators, not machine code: LLVM works at level 0 for them,
-which takes half the time and gives the same bits. So every test of theirs has GLUONJIT_LLVM_LEVEL=0, and so do the
-processes that it starts."""
+FAST = FRONT_END | {"autodiff", "distributed", "field", "operators", "passes", "runtime"}
+"""Folders and files whose tests judge graphs, calls, operators and processes, not machine code: LLVM works at level 0
+for them, which takes half the time and gives the same bits. So every test of theirs has GLUONJIT_LLVM_LEVEL=0, and so
+do the processes that it starts."""
 AS_USERS_RUN = {
     "gluon/test_reference_models.py",
     "gluon/test_trained_models.py",

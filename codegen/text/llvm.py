@@ -705,9 +705,9 @@ def parsed_apart(text: str, target: Machine, level: int) -> Iterator[tuple[Any, 
             yield module, machine
 
 
-def compile_module(text: str, target: Machine) -> bytes:
-    """LLVM IR → a relocatable object for `target`. IRError when the IR is not valid."""
-    module, machine = parse(text, target)
+def compile_module(text: str, target: Machine, level: int = 2) -> bytes:
+    """LLVM IR → a relocatable object for `target`. IRError when the IR is not valid. `level` as in `_machine`."""
+    module, machine = parse(text, target, level=level)
     return machine.emit_object(module)
 
 

@@ -1,4 +1,4 @@
-"""Random programs: native code equals NumPy, and every stage of the pipeline is text that parses back to itself.
+"""Random programs: native code equals NumPy, and what passes make is text that parses back to itself.
 
 `PROGRAMS=2000 pytest tests/codegen/test_random_programs.py` tries so many.
 """
@@ -64,7 +64,8 @@ def run_together(executable, programs, where):
 @pytest.mark.parametrize("target", TARGETS)
 def test_native_equals_numpy(target, first):
     """Each target has programs of its own, in which every primitive has its turn. The host's first ones are compiled
-    one by one, others some at a time."""
+    one by one, others some at a time. The text of the former is read after every pass, of the host's others when the
+    graph has reached another level."""
     first += TARGETS.index(target) * EACH
     starts = [*range(ALONE), *range(ALONE, BATCH, TOGETHER)] if first == 0 else range(first, first + BATCH, TOGETHER)
     for start in starts:
@@ -72,8 +73,8 @@ def test_native_equals_numpy(target, first):
         programs = [random_program(seed) for seed in seeds]
         where = f"{seeds} on {target}"
 
-        def round_trip(name, before, graph, seconds, where=where):
-            if graph is not before:
+        def round_trip(name, before, graph, seconds, where=where, alone=start < ALONE):
+            if graph is not before and (alone or graph.level != before.level):
                 text = print_graph(graph)
                 assert print_graph(parse_graph(text)) == text, f"{where} after {name}"
 

@@ -42,6 +42,13 @@ def body(make: Callable[..., Any], *types: TensorType) -> Graph:
     return b.build([made] if isinstance(made, Value) else list(made))
 
 
+def compiled(source: str, target: Machine, optimized: bool = True) -> llvm.Loaded:
+    """LLVM IR for one of `runnable_targets`, loaded. LLVM's optimizer is asked for this machine only: what it makes of
+    code for shorter vectors is judged by whole programs (`codegen/test_random_programs.py`, where each primitive has
+    its turn for each target). Without it, LLVM takes a third of the time."""
+    return llvm.load(llvm.compile_module(source, target, level=2 if optimized and target == host() else 0))
+
+
 _LOOPS = Loops()
 
 
@@ -79,7 +86,7 @@ def opened(
     else:
         lower("kernel", target, module)
         memory = sort_memory(graph)
-    code = llvm.load(llvm.compile_module(module.text(), target))
+    code = compiled(module.text(), target)
 
     def run(
         sizes: Mapping[str, int], inputs: Sequence[np.ndarray], nthreads: int = 1, at_end: bool = True
@@ -125,7 +132,7 @@ def guarded(array: np.ndarray, at_end: bool) -> np.ndarray:
 @functools.lru_cache(maxsize=8)
 def loaded(source: str, target: Machine) -> llvm.Loaded:
     """The same kernel is often run again, on more threads or beside other memory."""
-    return llvm.load(llvm.compile_module(source, target))
+    return compiled(source, target)
 
 
 def run(
@@ -153,11 +160,13 @@ def run(
 
 
 def together(graphs: Sequence[Graph], target: Machine) -> list[Callable[..., list[np.ndarray]]]:
-    """`run(inputs, nthreads, at_end)` of each body. A module of them all costs little more than one of each."""
+    """`run(inputs, nthreads, at_end)` of each body. A module of them all costs little more than one of each.
+
+    What is judged is the code that LLVM gets, see `compiled`."""
     module = llvm.Module(target)
     for k, graph in enumerate(graphs):
         lower_loops(f"kernel{k}", kernel(graph), module)
-    code = llvm.load(llvm.compile_module(module.text(), target))
+    code = compiled(module.text(), target, optimized=False)
     return [functools.partial(_outputs, code, f"kernel{k}", graph) for k, graph in enumerate(graphs)]
 
 

@@ -18,6 +18,7 @@ from gluonjit.ir.machine import Machine
 from gluonjit.ir.sizes import dimensions, with_sizes
 from gluonjit.passes import run_passes
 from support.compare import difference
+from support.kernels import compiled
 from support.selected import Guarded, kernel_name
 
 
@@ -40,7 +41,7 @@ class OpenKernel:
         (self.op,) = graph.ops
         self.module = llvm.Module(target, self.dims)
         lower_kernel("k", self.op, self.module)
-        self.loaded = llvm.load(llvm.compile_module(self.module.text(), target))
+        self.loaded = compiled(self.module.text(), target)
         kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
         self.entry = kernel(self.loaded.address("k"))
 
