@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from gluonjit.ir.types import BF16, F16, F32, F64, DType, dtype_of
@@ -48,10 +50,12 @@ def close(a: np.ndarray, b: np.ndarray, tol: float | None = None) -> bool:
     return difference(a, b) <= (tolerance(dtype_of(b)) if tol is None else tol)
 
 
-def assert_close(a: np.ndarray, b: np.ndarray, what: str = "", tol: float | None = None) -> None:
+def assert_close(a: np.ndarray, b: np.ndarray, what: str | Callable[[], str] = "", tol: float | None = None) -> None:
+    """Raises AssertionError unless `close`. `what` they are is text, or makes it: to print graphs takes time."""
     a, b = np.asarray(a), np.asarray(b)
     if not close(a, b, tol):
+        text = what if isinstance(what, str) else what()
         raise AssertionError(
-            f"{what or 'result'} is {a.dtype}{list(a.shape)}, expected {b.dtype}{list(b.shape)}; "
+            f"{text or 'result'} is {a.dtype}{list(a.shape)}, expected {b.dtype}{list(b.shape)}; "
             f"difference {difference(a, b):.3g} of max|b|\n{a}\nexpected\n{b}"
         )

@@ -59,19 +59,22 @@ class OpenProgram:
         outputs, updates = evaluate(with_sizes(self.graph, sizes), self.inputs(sizes))
         return [*outputs, *updates]
 
-    def check(self, results: tuple[Sequence[np.ndarray], Sequence[np.ndarray]], sizes: dict[str, int], what: str = ""):
-        """Raises AssertionError unless (outputs, updated states) are those of the graph for these sizes."""
+    def check(
+        self, results: tuple[Sequence[np.ndarray], Sequence[np.ndarray]], sizes: dict[str, int], what: object = ""
+    ):
+        """Raises AssertionError, which shows `what`, unless (outputs, updated states) are those of the graph for these
+        sizes."""
         actual = [np.asarray(x) for part in results for x in part]
         expected = self.expected(sizes)
         assert len(actual) == len(expected), what
         for k, (a, b, error) in enumerate(zip(actual, expected, self.errors)):
-            where = f"result {k} of program {self.seed} with {sizes}: {what}"
-            assert type_of(a) == type_of(b), where
+            where = f"result {k} of program {self.seed} with {sizes}"
+            assert type_of(a) == type_of(b), f"{where}: {what}"
             if b.dtype.kind == "f" and error:
                 worst = float(np.abs(a.astype(np.float64) - b.astype(np.float64)).max()) if b.size else 0.0
-                assert worst <= error, f"{where}\n{worst:.3g} apart, not {error:.3g}\n{a}\nexpected\n{b}"
+                assert worst <= error, f"{where}: {what}\n{worst:.3g} apart, not {error:.3g}\n{a}\nexpected\n{b}"
             else:
-                assert np.array_equal(a, b), f"{where}\n{a}\nexpected\n{b}"
+                assert np.array_equal(a, b), f"{where}: {what}\n{a}\nexpected\n{b}"
 
 
 def _draw(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> np.ndarray:
