@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import inspect
 import re
-import textwrap
+import sys
 from types import ModuleType
 from typing import Any
 
@@ -203,12 +204,8 @@ def _class(path: str, cls: type) -> str:
 
 def attribute_notes(cls: type) -> dict[str, str]:
     """The attributes below which a text stands, in the source of a class."""
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
-    except (OSError, TypeError, SyntaxError):  # made by a program
-        return {}
     notes = {}
-    body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
+    body = classes_of(cls.__module__).get(cls.__qualname__, [])
     for statement, after in zip(body, body[1:]):
         if isinstance(statement, ast.Assign):
             target = statement.targets[0]
@@ -220,6 +217,23 @@ def attribute_notes(cls: type) -> dict[str, str]:
         if isinstance(target, ast.Name) and isinstance(text, str):
             notes[target.id] = markdown(text)
     return notes
+
+
+@functools.cache
+def classes_of(module: str) -> dict[str, list[ast.stmt]]:
+    """The bodies of the classes that a module defines, by qualified name. Programs make others, which are not there."""
+    found = {}
+
+    def visit(node: ast.AST, inside: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.ClassDef):
+                found[inside + child.name] = child.body
+                visit(child, f"{inside}{child.name}.")
+            elif isinstance(child, (ast.If, ast.Try)):
+                visit(child, inside)
+
+    visit(ast.parse(inspect.getsource(sys.modules[module])), "")
+    return found
 
 
 def documentation(value: Any) -> str:

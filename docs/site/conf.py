@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from pygments import token
 from pygments.lexer import RegexLexer
+from sphinx.domains.python import PythonDomain
 
 project = "gluonjit"
 author = "The gluonjit developers"
@@ -53,5 +55,14 @@ class IRLexer(RegexLexer):
     }
 
 
+class Python(PythonDomain):
+    """Looks up each name once: Sphinx would go through all objects for every `int` in a signature."""
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        self.find_obj = functools.cache(super().find_obj)
+
+
 def setup(app: Any) -> None:
+    app.add_domain(Python, override=True)
     app.add_lexer("ir", IRLexer)

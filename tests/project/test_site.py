@@ -34,15 +34,17 @@ def run(*words):
     return subprocess.run([sys.executable, *words], cwd=FOLDER, capture_output=True, text=True)
 
 
-def rendered(folder, pages):
-    """Sphinx's exit status and messages for these pages; the site is in `folder`/html."""
-    for name, text in pages.items():
-        path = folder / "pages" / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
-    program = "import build, pathlib, sys; sys.exit(build.render(*map(pathlib.Path, sys.argv[1:])))"
-    done = run("-c", program, str(folder / "pages"), str(folder / "html"))
-    return done.returncode, done.stderr
+def rendered(folder, *pages):
+    """Sphinx's exit statuses for sites of one page each, and all its messages; the k-th site is in `folder`/k."""
+    for k, text in enumerate(pages):
+        (folder / f"pages{k}").mkdir()
+        (folder / f"pages{k}" / "index.md").write_text(text)
+    program = (
+        "import build, pathlib, sys; at = pathlib.Path(sys.argv[1]);"
+        f"print(*[build.render(at / f'pages{{k}}', at / str(k)) for k in range({len(pages)})])"
+    )
+    done = run("-c", program, str(folder))
+    return [int(word) for word in done.stdout.split()], done.stderr
 
 
 def test_every_document_is_in_the_navigation():
@@ -81,12 +83,6 @@ def test_all_pages_without_a_warning(tmp_path):
     assert "{py:class} mx.gluon.nn.Dense(units" in (reference / "api" / "mx.gluon.nn.md").read_text()
 
 
-@needs_sphinx
-def test_a_link_that_leads_nowhere_is_an_error(tmp_path):
-    status, said = rendered(tmp_path, {"index.md": "# A\n\n[b](b.md)\n"})
-    assert status != 0 and "b.md" in said
-
-
 def test_files_that_are_no_pages_are_offered(root):
     pages = {"docs/a.md": b"[a](../LICENSE) [b](b.md#c) [c](no.md) [d](../../x) [e](../README.md)", "docs/b.md": b""}
     found = loaded("build").linked(pages)
@@ -96,14 +92,16 @@ def test_files_that_are_no_pages_are_offered(root):
 
 
 @needs_sphinx
-def test_the_pages_need_no_network(tmp_path):
+def test_a_link_that_leads_nowhere_is_an_error_and_pages_need_no_network(tmp_path):
     text = "# A\n\n```ir\ngraph @g(%x: f32[4]) { return %x }\n```\n"
-    assert rendered(tmp_path, {"index.md": text}) == (0, "")
-    html = (tmp_path / "html" / "index.html").read_text()
+    (right, wrong), said = rendered(tmp_path, text, "# A\n\n[b](b.md)\n")
+    assert right == 0 and wrong != 0
+    assert all("b.md" in line for line in said.splitlines() if "WARNING" in line) and "b.md" in said
+    html = (tmp_path / "0" / "index.html").read_text()
     loads = re.findall(r"<(?:link|script|img)\b[^>]*?\b(?:href|src)=\"([^\"]+)\"", html)
     assert any(path.endswith("filter.js") or "filter.js?" in path for path in loads)
     assert [path for path in loads if re.match(r"\w+:|//", path)] == []
-    styles = "".join(path.read_text() for path in (tmp_path / "html").rglob("*.css"))
+    styles = "".join(path.read_text() for path in (tmp_path / "0").rglob("*.css"))
     assert re.findall(r"@import|url\((?!['\"]?(?:data:|#))[^)]*//[^)]*\)", styles) == []
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import os
 import sys
 import warnings
@@ -128,6 +129,7 @@ class _Parser(argparse.ArgumentParser):
             raise
 
 
+@functools.cache
 def make_parser() -> argparse.ArgumentParser:
     from gluonjit._version import version
     from gluonjit.tools.cli import (
