@@ -294,6 +294,7 @@ _RULES: Mapping[str, Callable[[Op, Sequence[Axis], str], Sequence[Any]]] = {
     "iota": _iota,
     "loop": _loop,
     "branch": _branch,
+    "call": _one_region,
     "with_gradient": _one_region,
     "fused": _one_region,
 }

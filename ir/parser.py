@@ -68,6 +68,8 @@ class _Parser:
         self.types: dict[str, TensorType] = {}
         self.line_ends: list[int] | None = None
         """Where lines end, if ops without a `loc` get one."""
+        self.functions: dict[str, Graph] = {}
+        """The function of a call that was last written in full, by name."""
         self.dims: set[str] = set()
         """The names of open dimensions in types and attributes `open` so far; others in literals are mistakes."""
 
@@ -145,6 +147,20 @@ class _Parser:
             self.i = end
         self.depth -= 1
         return graph
+
+    def region(self, op: str, outer_level: str) -> Graph:
+        """A region of `op`; for a call, `@name` alone is the function that was last written in full by that name."""
+        if op != "call":
+            return self.graph_after_keyword(outer_level, "")
+        if self.kinds[self.i] == "at" and self.kinds[self.i + 1] in (")", ","):
+            name = self.unquote(self.texts[self.i][1:])
+            if name not in self.functions:
+                self.fail(f"no call before has a function @{name}{did_you_mean(name, self.functions)}")
+            self.i += 1
+            return self.functions[name]
+        function = self.graph_after_keyword(outer_level, "")
+        self.functions[function.name] = function
+        return function
 
     def prepares(self, scope: _Scope) -> int | None:
         """Reads the ops of the section `} prepare { … }` that follows the body starting here, if there is one, as the
@@ -234,7 +250,7 @@ class _Parser:
         regions = []
         if self.accept("("):
             while not self.accept(")"):
-                regions.append(self.graph_after_keyword(scope.b.level, ""))
+                regions.append(self.region(name, scope.b.level))
                 if self.kinds[self.i] != ")":
                     self.expect(",", "',' or ')' after a region")
         loc = self.loc() if self.accept_word("loc") else self.place(scope, results[0][3])

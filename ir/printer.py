@@ -86,6 +86,10 @@ class Names:
         return "%" + (name if _PLAIN_NAME.match(name) else quoted(name))
 
 
+def _at(graph: Graph) -> str:
+    return "@" + (graph.name if _PLAIN_NAME.match(graph.name) else quoted(graph.name))
+
+
 WIDTH = 120
 """The columns that a signature may take before it is wrapped."""
 
@@ -117,13 +121,15 @@ class _Printer:
         self.locs = locs
         self.spill = spill
         self.elide = elide
+        self.functions: dict[str, Graph] = {}
+        """The function of a call that was last written in full, by name."""
 
     def graph(self, prefix: str, graph: Graph, indent: str, outer_level: str = "expanded") -> None:
         """Appends the graph's lines; the first starts with `prefix`, the last is the closing brace."""
         names = Names(graph)
         start = prefix
         if graph.name:
-            start += "@" + (graph.name if _PLAIN_NAME.match(graph.name) else quoted(graph.name))
+            start += _at(graph)
         end = "" if graph.level == outer_level else f" level {graph.level}"
         if graph.attrs:
             end += " " + self.attrs(graph.attrs)
@@ -163,6 +169,12 @@ class _Printer:
         if not op.regions:
             self.lines.append(text + loc)
             return
+        if op.name == "call" and op.regions[0].name:
+            (function,) = op.regions
+            if self.functions.get(function.name) is function:
+                self.lines.append(f"{text} ({_at(function)}){loc}")
+                return
+            self.functions[function.name] = function
         prefix = text + " ("
         for region in op.regions:
             self.graph(prefix, region, indent, level)

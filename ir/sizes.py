@@ -150,6 +150,15 @@ class _Sized:
     def __init__(self, at: Callable[[Any], Any]) -> None:
         self.at = at
         """An extent with sizes; anything else as it is."""
+        self.regions: dict[Graph, Graph] = {}
+        """Calls of one function share their region."""
+
+    def region(self, region: Graph) -> Graph:
+        if not region.open_names:
+            return region
+        if region not in self.regions:
+            self.regions[region] = self.graph(region)
+        return self.regions[region]
 
     def graph(self, graph: Graph) -> Graph:
         env: dict[Value, Value] = {}
@@ -162,7 +171,7 @@ class _Sized:
     def op(self, op: Op, env: dict[Value, Value]) -> Op:
         operands = tuple(env[v] for v in op.operands)
         results = tuple(self.value(r, env) for r in op.results)
-        regions = tuple(self.graph(r) if r.open_names else r for r in op.regions)
+        regions = tuple(map(self.region, op.regions))
         loc: Loc | None = op.loc
         return Op(op.name, operands, self.attrs(op.attrs), results, regions, loc)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from weakref import WeakKeyDictionary
 
 from gluonjit.ir.annotations import WORKSPACE_OFFSET
 from gluonjit.ir.graph import Graph, Op, Value
@@ -27,6 +28,17 @@ def _what(op: Op) -> Hashable:
 
 def graph_key(graph: Graph) -> Hashable:
     """Equal for graphs that are the same up to names, locations and offsets."""
+    found = _keys.get(graph)
+    if found is None:
+        found = _keys[graph] = _graph_key(graph)
+    return found
+
+
+_keys: WeakKeyDictionary[Graph, Hashable] = WeakKeyDictionary()
+"""Graphs do not change, and the region of a function is asked for at each of its calls."""
+
+
+def _graph_key(graph: Graph) -> Hashable:
     number: dict[Value, int] = {}
     for v in graph.inputs:
         number[v] = len(number)

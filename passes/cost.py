@@ -30,7 +30,7 @@ def nanoseconds(op: Op, target: Machine) -> float:
         return 0.0
     if op.name == "loop":
         return _CALL + op.attrs["trip"] * sum(graph_nanoseconds(r, target) for r in op.regions)
-    if op.name == "branch":
+    if op.name in ("branch", "call"):
         return _CALL + max(graph_nanoseconds(r, target) for r in op.regions)
     return _CALL + max(transfer_and_computing(op, target))
 
@@ -65,9 +65,9 @@ def _graph_terms(graph: Graph, hinted: Graph, target: Machine) -> _Terms:
 
 def _terms(op: Op, hinted: Op, target: Machine) -> _Terms:
     """The time of an op, of which `hinted` is the one where every size is HINT."""
-    if op.name in ("loop", "branch"):
+    if op.definition.level == "control":
         inside = [_graph_terms(*pair, target) for pair in zip(op.regions, hinted.regions, strict=True)]
-        if op.name == "branch":
+        if op.name != "loop":
             longest = {m: max(terms.get(m, 0.0) for terms in inside) for terms in inside for m in terms}
             return _sum([{(): float(_CALL)}, longest])
         trip = op.attrs["trip"]

@@ -2,7 +2,7 @@
 
 The joint graph is the forward ops, then, from the last to the first, the rule of each (`Primitive.vjp`), which turns
 the cotangents of an op's results into those of its operands. The rules are emitted as primitives, so a joint graph can
-be differentiated again. Loops and branches: `differentiate_control.py`.
+be differentiated again. Loops, branches and calls: `differentiate_control.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,14 @@ from gluonjit.ir.annotations import DETACHED, without
 from gluonjit.ir.graph import Builder, Graph, Loc, Op, Value, copy_ops, reemit
 from gluonjit.ir.opdef import NO_GRADIENT, Primitive
 from gluonjit.ir.types import BOOL, IRError
-from gluonjit.passes.differentiate_control import branch_forward, loop_forward, needed, without_rules, zeros
+from gluonjit.passes.differentiate_control import (
+    Functions,
+    branch_forward,
+    loop_forward,
+    needed,
+    without_rules,
+    zeros,
+)
 from gluonjit.passes.manager import register_pass
 
 Cotangents = Sequence["Value | None"]
@@ -105,6 +112,7 @@ class _Sweep:
         """`needed`: the values of the given graph that its heads depend on."""
         self.b, self.needed = b, needed
         self.joint = partial(joint, keep_rules=keep_rules)
+        self.functions = Functions(self.joint)
         self.wrt = wrt
         self.active: set[Value] = set(wrt)
         """The values that depend on `wrt`."""
@@ -135,6 +143,9 @@ class _Sweep:
         if op.name == "loop":
             used = [r in self.needed for r in op.results]
             results, pull, active = loop_forward(b, op, operands, depends, used, self.joint, self.late)
+        elif op.name == "call":
+            used = [r in self.needed for r in op.results]
+            results, pull, active = self.functions.forward(b, op, operands, depends, used, self.late)
         elif op.name == "branch":
             results, pull, active = branch_forward(b, op, operands, depends, self.joint, self.late)
         else:

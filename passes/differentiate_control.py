@@ -1,14 +1,17 @@
-"""Gradients of `loop` and `branch`.
+"""Gradients of `loop`, `branch` and `call`.
 
 The gradient of a loop is a loop that runs backwards. Its body is the gradient of the body, divided by `partition`: the
 forward loop keeps what the backward loop needs as rows. Iterations that a condition left out are passed by.
+
+The gradient of a call is a call of the function's backward half; the call itself becomes one of the forward half. Each
+function is differentiated once for all calls that need the same of it.
 
 The gradient of a branch is a branch on the same condition, which computes the forward part of its region again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -68,14 +71,18 @@ def without_rules(graph: Graph, gates: bool = False) -> Graph:
         return graph
     b = Builder(graph.name, graph.level)
     env = {v: b.input(v.name, v.type) for v in graph.inputs}
+    bodies: dict[Graph, Graph] = {}
+    """Calls of one function share their region."""
     for op in graph.ops:
         b.loc = op.loc
         operands = [env[v] for v in op.operands]
         if op.name == "with_gradient" and (GATE.is_on(op) or not gates):
             new: Sequence[Value] = _copied(b, without_rules(op.regions[0]), operands)
         else:
-            regions = tuple(without_rules(region, gates) for region in op.regions)
-            new = reemit(b, replace(op, regions=regions), operands)
+            for region in op.regions:
+                if region not in bodies:
+                    bodies[region] = without_rules(region, gates)
+            new = reemit(b, replace(op, regions=tuple(bodies[region] for region in op.regions)), operands)
         env.update(zip(op.results, new, strict=True))
     for state, value in graph.updates:
         b.update(env[state], env[value])
@@ -120,6 +127,79 @@ def _gradients_only(graph: Graph, states: Sequence[int]) -> Graph:
     new = dict(zip([graph.inputs.index(state) for state, _ in graph.updates], values[len(graph.outputs) :]))
     gradients = values[graph.attrs["primals"] : len(graph.outputs)]
     return dce(b.build([*gradients, *(new.get(k, inputs[k]) for k in states)]))
+
+
+class Functions:
+    """Differentiates the functions of calls."""
+
+    def __init__(self, joint: Joint) -> None:
+        self._joint = joint
+        self._known: dict[Hashable, _Function] = {}
+
+    def forward(
+        self,
+        b: Builder,
+        op: Op,
+        operands: Sequence[Value],
+        active: Sequence[bool],
+        used: Sequence[bool],
+        late: dict[Value, Value],
+    ) -> Forward:
+        """As `loop_forward`, for a call."""
+        key = op.regions, op.attrs["captured"], tuple(active), tuple(used)
+        function = self._known.get(key)
+        if function is None:
+            function = self._known[key] = _Function(op, active, used, self._joint)
+        return function.call(b, op, operands, late)
+
+
+class _Function:
+    """The halves of the region of a call, for the operands that are active and the results that are used."""
+
+    def __init__(self, op: Op, active: Sequence[bool], used: Sequence[bool], joint: Joint) -> None:
+        (region,) = op.regions
+        captured = len(region.inputs) - op.attrs["captured"]
+        reached = depends(region, active)
+        self.active_results = [a and u for a, u in zip(reached, used, strict=True)]
+        self.wrt = [k for k, is_active in enumerate(active) if is_active]
+        self.heads = [k for k, is_active in enumerate(self.active_results) if is_active]
+        halves = divide(joint(region, self.wrt, self.heads))
+        self.forward, backward = halves.forward, halves.backward
+        # What the backward half reads: the number of an operand, or of a result of the forward half.
+        place = {v: (False, k) for k, v in reversed(list(enumerate(self.forward.outputs)))}
+        place |= {v: (True, k) for k, v in enumerate(self.forward.inputs)}
+        saved = [place[v] for v in halves.saved]
+        inner = dict(zip(backward.inputs, saved))
+        self.states = [inner[state][1] for state, _ in backward.updates]
+        """The operands that change late."""
+        fixed = [is_operand and k >= captured and k not in self.states for is_operand, k in saved]
+        fixed += [False] * (len(backward.inputs) - len(saved))
+        self.reads = [place for place, is_fixed in zip(saved, fixed) if not is_fixed]
+        self.captured = [k for (_, k), is_fixed in zip(saved, fixed) if is_fixed]
+        ordered = sorted(zip(fixed, range(len(fixed)), backward.inputs), key=lambda entry: entry[:2])
+        inputs = tuple(v for _, _, v in ordered)
+        outputs = (*backward.outputs, *(new for _, new in backward.updates))
+        self.backward = replace(backward, inputs=inputs, outputs=outputs, updates=())
+
+    def call(self, b: Builder, op: Op, operands: Sequence[Value], late: dict[Value, Value]) -> Forward:
+        names = [r.name for r in op.results]
+        every = b.emit("call", operands, op.attrs, [self.forward], op.loc, names)
+        results = every[: len(names)]
+
+        def pull(g: Cotangents) -> Cotangents:
+            given = [x if (x := g[k]) is not None else zeros(b, results[k].type) for k in self.heads]
+            now = [late.get(v, v) if k in self.states else v for k, v in enumerate(operands)]
+            read = [now[k] if is_operand else every[k] for is_operand, k in self.reads]
+            captured = [operands[k] for k in self.captured]
+            attrs = {"captured": len(captured)}
+            found = b.emit("call", [*read, *given, *captured], attrs, [self.backward], op.loc)
+            cotangents: list[Value | None] = [None] * len(operands)
+            for k, x in zip(self.wrt, found):
+                cotangents[k] = x
+            late.update(zip([operands[k] for k in self.states], found[len(self.wrt) :], strict=True))
+            return cotangents
+
+        return results, pull, self.active_results
 
 
 def loop_forward(

@@ -21,7 +21,7 @@ buffer, iota, constants) may join.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -363,13 +363,19 @@ class _Fused(Rewriter):
     def __init__(self, graph: Graph, group_of: dict[Op, Group]) -> None:
         super().__init__(graph, "fused")
         self.group_of = group_of
+        self.marked: dict[Hashable, tuple[Graph, ...]] = {}
+        """The regions of functions, which their calls go on sharing."""
         self.results = set(graph.results)
         self.position = {op: k for k, op in enumerate(graph.ops)}
 
     def visit(self, op: Op) -> Sequence[Value] | None:
         if op.definition.level == "control":
             names = [r.name for r in op.results]
-            return self.b.emit(op.name, [self.env[v] for v in op.operands], op.attrs, mark_captured(op), op.loc, names)
+            key = (op.regions, len(op.operands), tuple(op.attrs.items()))
+            regions = self.marked.get(key)
+            if regions is None:
+                regions = self.marked[key] = mark_captured(op)
+            return self.b.emit(op.name, [self.env[v] for v in op.operands], op.attrs, regions, op.loc, names)
         group = self.group_of.get(op)
         if group is None:
             return None

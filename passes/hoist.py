@@ -15,7 +15,7 @@ from gluonjit.ir.buffers import is_view
 from gluonjit.ir.graph import Builder, Graph, Op, Rewriter, Value, rewrite, subgraph
 from gluonjit.ir.sizes import is_open
 from gluonjit.passes.dce import is_pure
-from gluonjit.passes.lift import lift
+from gluonjit.passes.lift import Lifts
 from gluonjit.passes.manager import register_pass
 
 
@@ -94,11 +94,17 @@ def _unprepared(ops: Iterable[Op]) -> list[Op]:
 def _lift_all(graph: Graph) -> Graph:
     """Hoists in the bodies of loops and branches, and moves the `prepare` ops that this makes out of these."""
 
+    lifts = Lifts()
+    hoisted: dict[Graph, Graph] = {}
+    """Calls of one function share their region."""
+
     def rule(b: Builder, op: Op, operands: tuple[Value, ...]) -> tuple[Value, ...] | None:
         if op.definition.level != "control":
             return None
-        regions = tuple(_hoist(region, op.name == "loop") for region in op.regions)
-        return lift(b, replace(op, regions=regions), operands)
+        for region in op.regions:
+            if region not in hoisted:
+                hoisted[region] = _hoist(region, op.name != "branch")
+        return lifts.lift(b, replace(op, regions=tuple(hoisted[region] for region in op.regions)), operands)
 
     return rewrite(graph, rule)
 

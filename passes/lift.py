@@ -8,6 +8,7 @@ ops of the body. `lift` moves those out of the body: what they compute becomes a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 from gluonjit.ir.graph import Builder, Graph, Op, Rewriter, Value, copy_ops, reemit
 from gluonjit.ir.types import IRError
@@ -17,6 +18,8 @@ def captured_inputs(op: Op) -> list[range]:
     """For each region of a loop or branch, which of its inputs are captured operands (always the last ones)."""
     if op.name == "branch":
         return [range(len(region.inputs)) for region in op.regions]
+    if op.name == "call":
+        return [range(len(op.operands) - op.attrs["captured"], len(op.operands))]
     if op.name != "loop":
         raise IRError(f"{op.name} has no captured inputs: `expand` and `differentiate` come before this pass")
     varying = op.attrs["carried"] + op.attrs["scanned"]
@@ -25,7 +28,7 @@ def captured_inputs(op: Op) -> list[range]:
 
 
 def mark_captured(op: Op) -> tuple[Graph, ...]:
-    """The regions of a loop with `params` set to their captured inputs.
+    """The regions of a loop or call with `params` set to their captured inputs.
 
     A branch has none: what only one side needs must not be computed for both.
     """
@@ -36,11 +39,31 @@ def mark_captured(op: Op) -> tuple[Graph, ...]:
     )
 
 
-def lift(b: Builder, op: Op, operands: Sequence[Value]) -> tuple[Value, ...]:
-    """Emits a loop or branch over new operands, with the `prepare` ops of its regions in front of it."""
-    regions = list(op.regions)
-    captured = len(captured_inputs(op)[0])
-    outer = list(operands[len(operands) - captured :])
+class Lifts:
+    """Moves the `prepare` ops of regions out of these. Calls of one function with the same captured operands share what
+    was in front of the first of them."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Graph | Value, ...], tuple[tuple[Graph, ...], list[Value]]] = {}
+        """The new regions, and their further operands, by the old regions and the captured operands."""
+
+    def lift(self, b: Builder, op: Op, operands: Sequence[Value]) -> tuple[Value, ...]:
+        """Emits a loop, branch or call over new operands, after what its regions had prepared."""
+        captured = len(captured_inputs(op)[0])
+        outer = operands[len(operands) - captured :]
+        key: tuple[Graph | Value, ...] = (*op.regions, *outer)
+        if key not in self._known:
+            self._known[key] = _lifted(b, op, outer)
+        regions, extra = self._known[key]
+        if not extra:
+            return reemit(b, op, operands)
+        attrs = {**op.attrs, "captured": captured + len(extra)} if op.name == "call" else op.attrs
+        return b.emit(op.name, [*operands, *extra], attrs, regions, op.loc, [r.name for r in op.results])
+
+
+def _lifted(b: Builder, op: Op, outer: Sequence[Value]) -> tuple[tuple[Graph, ...], list[Value]]:
+    """The regions without their `prepare` ops, whose results became further inputs, and what was emitted for these;
+    `outer` are the captured operands."""
     extra: list[Value] = []
     extra_of: list[list[Value]] = []
     """For each region, the values inside of it that further operands replace."""
@@ -54,13 +77,10 @@ def lift(b: Builder, op: Op, operands: Sequence[Value]) -> tuple[Value, ...]:
                 replaced += inner.results
         extra_of.append(replaced)
     if not extra:
-        return reemit(b, op, operands)
-    start = 0
-    for k, region in enumerate(op.regions):
-        regions[k] = _WithoutPrepare(region, extra, extra_of[k], start).run()
-        start += len(extra_of[k])
-    names = [r.name for r in op.results]
-    return b.emit(op.name, [*operands, *extra], op.attrs, regions, op.loc, names)
+        return op.regions, extra
+    starts = accumulate(map(len, extra_of), initial=0)
+    regions = [_WithoutPrepare(r, extra, replaced, at).run() for r, replaced, at in zip(op.regions, extra_of, starts)]
+    return tuple(regions), extra
 
 
 def _inline(b: Builder, region: Graph, operands: Sequence[Value]) -> list[Value]:

@@ -222,9 +222,14 @@ def _run(step: Pass, graph: Graph, arguments: Mapping[str, Any]) -> Graph:
     The regions of `fused` and `prepare` are not among these: passes make them, and know what they hold.
     """
     ops = []
+    done: dict[Graph, Graph] = {}
+    """Calls of one function share their region, and go on sharing it."""
     for op in graph.ops:
         if not step.whole and op.regions and op.definition.level == "control":
-            regions = tuple(_run(step, body, arguments) for body in op.regions)
+            for body in op.regions:
+                if body not in done:
+                    done[body] = _run(step, body, arguments)
+            regions = tuple(done[body] for body in op.regions)
             if any(new is not old for new, old in zip(regions, op.regions)):
                 op = replace(op, regions=regions)
         ops.append(op)

@@ -283,7 +283,7 @@ def _decides(op: Op, constant: Collection[Value]) -> bool:
     constant: there, one side is as good as the other, and the masks of activations shall cost nothing."""
     if not any(v.dtype.is_float for v in op.operands):
         return False
-    if op.name == "with_gradient":
+    if op.name in ("with_gradient", "call"):
         return any(_decides(inner, ()) for inner in op.regions[0].ops)
     if op.definition.predicate:
         return not any(v in constant for v in op.operands)

@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 PIPELINE = (
-    "expand, legalize-broadcast, simplify, fold, cse, dce, fold-moves, reorder-pooling, fold-affine, split-phases, "
-    "hoist-strides, layout, sink-reshapes, simplify, cse, dce, fuse, select, fuse-depthwise, hoist, alternate, views, "
-    "share-windows, share-streams, threads, name-values, plan-memory"
+    "outline, expand, legalize-broadcast, simplify, fold, cse, dce, fold-moves, reorder-pooling, fold-affine, "
+    "split-phases, hoist-strides, layout, sink-reshapes, simplify, cse, dce, fuse, select, fuse-depthwise, hoist, "
+    "alternate, views, share-windows, share-streams, threads, name-values, plan-memory"
 )
 """The passes of the backend `llvm`."""
 REFERENCE_PIPELINE = "expand"
 """What the backend `numpy` interprets, as primitives."""
-GRADIENT_PIPELINE = "expand {gradients = True}, legalize-broadcast, simplify, cse, dce"
+GRADIENT_PIPELINE = "outline, expand {gradients = True}, legalize-broadcast, simplify, cse, dce"
 """What is done to a graph before it is differentiated."""
 JOINT_PIPELINE = "legalize-broadcast, simplify, fold, cse, dce, join-pads, dce"
 """What is done to the joint graph before it is divided."""

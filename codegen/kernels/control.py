@@ -1,4 +1,4 @@
-"""Loops and branches: functions that call their regions' functions.
+"""Loops, branches and calls: functions that call their regions' functions.
 
 A region is a planned graph, lowered like the whole one (`codegen.program`) to a function of a table. The op's workspace
 (`ir.buffers.control_workspace`) holds the regions' arenas and the buffers of carried values.
@@ -41,7 +41,7 @@ class Region:
 def lower_control(
     name: str, op: Op, regions: Sequence[Region], alone: bool, module: Module, rows: Rows | None, scratch: Extent
 ) -> None:
-    """Appends the function of a `loop` or `branch`. Its table: operands, results, workspace, the scratch of all
+    """Appends the function of a `loop`, `branch` or `call`. Its table: operands, results, workspace, the scratch of all
     threads, the team. `alone`: only ever called on one thread.
 
     `rows`: those of which each thread may take a part; `scratch`: bytes per thread.
@@ -61,10 +61,7 @@ def lower_control(
 
 def _lower(f: Function, op: Op, regions: Sequence[Region], alone: bool) -> None:
     lowering = _Control(f, op, regions, alone)
-    if op.name == "branch":
-        lowering.branch()
-    else:
-        lowering.loop()
+    {"branch": lowering.branch, "loop": lowering.loop, "call": lowering.once}[op.name]()
 
 
 class _Control:
@@ -161,6 +158,9 @@ class _Control:
     def first(self) -> AbstractContextManager[Any]:
         """A context for code that the first thread alone runs."""
         return nullcontext() if self.alone else self.f.if_(self.f.op("icmp eq i64 %thread, 0"))
+
+    def once(self) -> None:
+        self.call(0, self.operands, self.results)
 
     def branch(self) -> None:
         f = self.f

@@ -47,6 +47,8 @@ def sources(
             found = [
                 join(a, b) for a, b in zip(*(sources(region, operands[1:], certain, own) for region in op.regions))
             ]
+        elif op.name == "call":
+            found = sources(op.regions[0], operands, certain, own)
         else:
             found = [reduce(or_, operands, own.get(op, 0))] * len(op.results)
         masks.update(zip(op.results, found, strict=True))

@@ -104,7 +104,7 @@ def _saved_by(op: Op, packs: bool) -> float:
         return 0.0
     if op.name == "loop":
         return op.attrs["trip"] * (_PASS + sum(_saved(r, packs) for r in op.regions))
-    if op.name == "branch":
+    if op.name in ("branch", "call"):
         return max(_saved(r, packs) for r in op.regions)
     if op.name == "with_gradient":
         return _saved(op.regions[0], packs)

@@ -57,6 +57,16 @@ class Loop(Plan, kernel="loop"):
 
 
 @dataclass(frozen=True)
+class Call(Plan, kernel="call"):
+    """Calls of a region, which is a function that equal calls share."""
+
+    shares = "each kernel of the function"
+
+    def is_for(self, op: Op) -> bool:
+        return op.name == "call"
+
+
+@dataclass(frozen=True)
 class Branch(Plan, kernel="branch"):
     """Branches of the graph, whose regions are functions."""
 

@@ -1,4 +1,4 @@
-"""Primitives that run their regions several times, or one of them: `loop` and `branch`; and `with_gradient`.
+"""Primitives that run regions as functions: `loop`, `branch` and `call`; and `with_gradient`.
 
 `loop(carried…, scanned…, captured…) {carried = C, scanned = S, trip = T} (body[, condition])`
 
@@ -13,6 +13,10 @@
 are 0. The condition, an optional second region, gives a bool[].
 
 `branch(condition: bool[], captured…) (then, otherwise)`: the results of one region; both take the captured operands.
+
+`call(operands…) {captured = n} (function)`: the results of the region. Ops that occur again and again, such as the
+steps of an unrolled recurrent cell, become calls of one function, which is optimized and lowered once (the pass
+`outline`). The last n operands are *captured*: the same values in every call of the function, such as weights.
 
 `with_gradient(operands…) {to = (…), fixed = (…), late = (…), refuses = ""} (forward[, gradient])`: the results of the
 first region. When a graph is differentiated, the second region gives the cotangents of the operands numbered by `to`;
@@ -128,6 +132,13 @@ def _eval_branch(
     return tuple(regions[0 if condition else 1].run(captured)[0])
 
 
+def _infer_call(*operands: TensorType, captured: Any, regions: tuple[Graph, ...]) -> tuple[TensorType, ...]:
+    if len(regions) != 1:
+        raise IRError(f"needs one region, got {len(regions)}")
+    _count("captured", captured, len(operands))
+    return _check_region("function", regions[0], operands)
+
+
 primitive(
     "loop",
     infer=_infer_loop,
@@ -144,6 +155,17 @@ primitive(
     region_count=2,
     level="control",
     doc="the results of the first region if the condition holds, else of the second",
+)
+
+
+primitive(
+    "call",
+    infer=_infer_call,
+    eval=lambda *operands, captured, regions: tuple(regions[0].run(operands)[0]),
+    attrs={"captured": 0},
+    region_count=1,
+    level="control",
+    doc="the results of its region, a function that other calls share",
 )
 
 

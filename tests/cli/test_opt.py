@@ -65,7 +65,7 @@ def test_each_graph_of_a_file(opt):
 
 
 @pytest.mark.parametrize(
-    ("stop", "level"), [("expand", "expanded"), ("2", "legal"), ("fuse", "fused"), ("name-values", "fused")]
+    ("stop", "level"), [("expand", "expanded"), ("3", "legal"), ("fuse", "fused"), ("name-values", "fused")]
 )
 def test_stop_after(opt, stop, level):
     _, out, _ = opt("two.ir", "-p", "llvm", "--stop-after", stop)

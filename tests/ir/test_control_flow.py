@@ -1,4 +1,4 @@
-"""`loop` and `branch`: what they compute, how they print, what they refuse, and passes inside of them."""
+"""`loop`, `branch` and `call`: what they compute, how they print, what they refuse, and passes inside of them."""
 
 import numpy as np
 import pytest
@@ -50,6 +50,16 @@ graph @net(%c: bool[], %x: f32[2]) {
 }
 """
 
+CALL = """\
+graph @net(%x: f32[2], %w: f32[2]) {
+  %y: f32[2] = call(%x, %w) {captured = 1} (@step(%x: f32[2], %w: f32[2]) {
+    %0: f32[2] = mul(%x, %w)
+    return %0
+  })
+  return %y
+}
+"""
+
 
 def f32(*values):
     return np.array(values, np.float32)
@@ -83,7 +93,11 @@ def test_branch():
         assert evaluate(graph, [np.array(condition), f32(1, 2)])[0][0].tolist() == want
 
 
-@pytest.mark.parametrize("text", [ACCUMULATE, POWERS, BRANCH])
+def test_call():
+    assert evaluate(parse_graph(CALL), [f32(1, 2), f32(3, 4)])[0][0].tolist() == [3, 8]
+
+
+@pytest.mark.parametrize("text", [ACCUMULATE, POWERS, BRANCH, CALL])
 def test_text(text):
     graph = parse_graph(text)
     verify(graph)
@@ -107,6 +121,9 @@ def test_text(text):
         ),
         (BRANCH, "    return %x\n", "    return\n", "the regions must give the same types"),
         (BRANCH, "%c: bool[]", "%c: i64[]", "the condition must be a bool"),
+        (CALL, "captured = 1", "captured = 3", "captured = 3, but there are 2 operands left"),
+        (CALL, "%x: f32[2], %w: f32[2]) {\n    %0", "%x: f32[], %w: f32[2]) {\n    %0", "the function takes"),
+        (CALL, "return %0\n  }", "return %0\n  }, @a() {\n    return\n  }", "needs one region, got 2"),
     ],
 )
 def test_refused(text, old, new, message):

@@ -52,7 +52,7 @@ def test_what_is_in_it(written):
         assert kernel["source"] and kernel["file"].endswith("model.py")
     (pipeline,) = data["pipelines"]
     passes = pipeline["passes"]
-    assert [p["name"] for p in passes][:3] == ["expand", "legalize-broadcast", "simplify"]
+    assert [p["name"] for p in passes][:4] == ["outline", "expand", "legalize-broadcast", "simplify"]
     assert any(line.startswith("+ ") for p in passes for line in p["diff"])
     assert any(p["rules"] for p in passes if p["name"] == "simplify")
     assert data["compiling"] and program["memory"]["tensors"]

@@ -23,7 +23,7 @@ from support.draw import DOMAINS, DRAWERS, Unfit, draw
 
 NAMES = tuple(n for n in DRAWERS if n not in ("constant", "iota", "random_bits", "cast", "not"))
 INTEGER_ONLY = frozenset("and or xor shift_left shift_right".split())
-REGIONS = ("loop", "branch", "with_gradient", "noise")
+REGIONS = ("loop", "branch", "call", "with_gradient", "noise")
 COMPARISONS = frozenset("eq ne lt le gt ge".split())
 JUMPS = {"floor": 0.0, "ceil": 0.0, "trunc": 0.0, "rint": 0.5, "round": 0.5}
 """How far from the integers functions of one operand jump."""
@@ -253,6 +253,16 @@ class _Maker:
         regions = [m.b.build([m._of_type(t) for t in wanted]) for m in makers]
         condition = self.fresh(TensorType(BOOL))
         self.emit("branch", [condition, *captured], {}, regions)
+
+    def _call(self) -> None:
+        """A function that is called twice, the second time with a result of the first in the place of an operand."""
+        operands = [self._any() for _ in range(self.rng.randint(2, 4))]
+        body = self._body([("", self.arrays[v]) for v in operands], self.rng.randint(1, 4))
+        results = [body._of_type(operands[0].type), *(body.existing() for _ in range(self.rng.randint(0, 2)))]
+        region = body.b.build(results)
+        attrs = {"captured": self.rng.randint(0, len(operands) - 1)}
+        first = self.emit("call", operands, attrs, [region])
+        self.emit("call", [first if isinstance(first, Value) else first[0], *operands[1:]], attrs, [region])
 
     def _with_gradient(self) -> None:
         """One whose rule is the gradient of its forward region, found by `differentiate`."""
