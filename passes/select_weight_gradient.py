@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
-from gluonjit.ir.annotations import KERNEL
+from gluonjit.ir.annotations import KERNEL, SCRATCH
 from gluonjit.ir.dims import hint, is_static
 from gluonjit.ir.graph import Builder, Op, Value
 from gluonjit.ir.kernels.product_plans import DepthwiseGradient, WeightGradient
+from gluonjit.ir.kernels.weight_gradient_memory import WeightGradientMemory
 from gluonjit.ir.machine import Machine
 from gluonjit.passes import tiling
 from gluonjit.passes.regroup import regroup
@@ -47,12 +49,18 @@ def select_weight_gradient(site: Site) -> Value | None:
     side = math.isqrt(target.l2 // 2 // (taps * item))
     wide = _even(panels, max(1, side // columns, most // tiles))
     high = _even(tiles, max(1, most // wide))
+    shapes = x.shape, g.shape, anchor.result.shape[:-2]
     plan = WeightGradient(rows, columns, lines, high, wide)
+    memory = WeightGradientMemory.of(plan, *shapes, item, target)
+    if copied := hint(memory.x + memory.g) * item:
+        blocks = -(-pixels // (hint(g.shape[-2]) * lines))
+        plan = replace(plan, near=max(1, min(blocks, target.l2 // 4 // copied)))
+        memory = WeightGradientMemory.of(plan, *shapes, item, target)
 
     def result(body: Builder, x: Value, g: Value) -> Value:
         return body.emit("conv", [x, g], attrs)[0]
 
-    return site.emit(epilogue, [left, right], result, KERNEL(plan))
+    return site.emit(epilogue, [left, right], result, KERNEL(plan) | SCRATCH(memory.elements * item))
 
 
 def _even(count: int, most: int) -> int:

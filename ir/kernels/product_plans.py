@@ -183,6 +183,7 @@ class WeightGradient(Plan, kernel="weight_gradient"):
     block: Annotated[int, "rows of pixels that a group of tiles takes its sums over before the next ones", COUNTED]
     high: Annotated[int, "register tiles of a group, along the channels of the input", COUNTED]
     wide: Annotated[int, "register tiles of a group, along the channels of the cotangent", COUNTED]
+    near: Annotated[int, "blocks that are copied at a time, where pixels lie far apart", COUNTED] = 1
 
     shares = "register tiles"
     is_product = True

@@ -46,6 +46,11 @@ CASES = {
     "1-D": gradient((23,), 4, 9, (5,), batch=3, low=2, high=2),
     "3-D": gradient((4, 5, 6), 3, 18, (3, 3, 3), low=1, high=1, stride=(1, 2, 1)),
     "many rows": gradient((40, 60), 2, 3, (3, 3), batch=3, low=1, high=1),
+    "far pixels": gradient((5, 7), 260, 20, (3, 3), low=1, high=1),
+    "far pixels of both": gradient((4, 9), 261, 264, (1, 3), batch=3, stride=2, low=(0, 1), high=(0, 1)),
+    "far pixels, padding beyond the image": gradient((2, 3), 256, 257, (3, 3), low=4, high=3),
+    "far pixels, 1-D": gradient((23,), 30, 300, (5,), batch=3, low=2, high=2),
+    "far pixels, 3-D": gradient((3, 4, 5), 258, 9, (3, 2, 2), low=1, high=1, stride=(1, 2, 1)),
     "float64": gradient((7, 6), 5, 11, (3, 3), low=1, high=1, dtype=F64),
 }
 
@@ -62,8 +67,9 @@ def test_gradients(case, target):
     assert close(run.outputs[0], expected), difference(run.outputs[0], expected)
 
 
-def test_any_number_of_threads_gives_the_same_bits():
-    graph = CASES["many rows"]
+@pytest.mark.parametrize("case", ["many rows", "far pixels of both"])
+def test_any_number_of_threads_gives_the_same_bits(case):
+    graph = CASES[case]
     rng = np.random.default_rng(0)
     inputs = [rng.standard_normal(v.shape).astype(np.float32) for v in graph.inputs]
     one, *others = (run_selected(graph, inputs, runnable("host"), n).outputs[0].tobytes() for n in (1, 2, 3, 5))
@@ -82,14 +88,16 @@ def test_half_precision_sums_in_float32():
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("image", ["closed", "open"])
-def test_open_batches_and_images(target, stride, image):
+@pytest.mark.parametrize("channels", [5, 260])
+def test_open_batches_and_images(target, stride, image, channels):
     b = Builder("g", "legal")
     n, h, w = map(named, "nhw") if image == "open" else (named("n"), 9, 17)
-    x, g = b.input("x", TensorType(F32, (n, stride * h, stride * w, 5))), b.input("g", TensorType(F32, (n, h, w, 20)))
+    x = b.input("x", TensorType(F32, (n, stride * h, stride * w, channels)))
+    g = b.input("g", TensorType(F32, (n, h, w, 20)))
     one = (1, 1)
     attrs = {"stride": one, "low": one, "high": (2 - stride,) * 2, "dilation": (stride,) * 2, "input_dilation": one}
     y = b.conv(x, g, **attrs, groups=1, layout=("C01N", "I01O", "01NC"))
-    assert y.shape == (3, 3, 5, 20)
+    assert y.shape == (3, 3, channels, 20)
     kernel = Selected(b.build([y]), "weight_gradient", runnable(target))
     for size in ({"n": 2, "h": 2, "w": 3}, {"n": 3, "h": 9, "w": 17}, {"n": 40, "h": 5, "w": 2}):
         kernel.check({name: size[name] for name in (("n", "h", "w") if image == "open" else ("n",))}, 3)
