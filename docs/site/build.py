@@ -136,9 +136,7 @@ def render(sources: Path, output: Path, builder: str = "html") -> int:
     from sphinx.cmd.build import main as sphinx
 
     gc.disable()  # pages live until the end, and there is no garbage among their many nodes
-    jobs = (
-        1 if builder == "dummy" else os.cpu_count() or 1
-    )  # processes gain as much time as they take where others work
+    jobs = 1 if builder == "dummy" else os.cpu_count() or 1  # --check is for tests, which use all cores already
     options = ["--fail-on-warning", "--keep-going", "--quiet", "--jobs", str(jobs), "-c", str(HERE)]
     return sphinx(["-b", builder, *options, str(sources), str(output)])
 

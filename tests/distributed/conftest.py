@@ -32,8 +32,6 @@ def mpirun(root, tmp_path, code):
         "GLUONJIT_NUM_THREADS": "1",
         "GLUONJIT_CACHE": "1",
         "GLUONJIT_CACHE_DIR": str(code),
-        "PYTHONDONTWRITEBYTECODE": "",
-        "PYTHONPYCACHEPREFIX": str(code / "python"),
         "GLUONJIT_VERIFY_EACH": "0",
         "PYTHONPATH": str(root / "tests"),
     }
