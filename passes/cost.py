@@ -53,20 +53,23 @@ def graph_nanoseconds(graph: Graph, target: Machine) -> float:
 
 def graph_cost(graph: Graph, target: Machine) -> Extent:
     """The expected time of a graph, in nanoseconds, over the sizes of its open dimensions."""
-    return polynomial({names: int(time) for names, time in _graph_terms(graph, with_hints(graph), target).items()})
+    return polynomial({names: int(time) for names, time in _graph_terms(graph, with_hints(graph), target, {}).items()})
 
 
 _Terms = Mapping[Monomial, float]
 
 
-def _graph_terms(graph: Graph, hinted: Graph, target: Machine) -> _Terms:
-    return _sum(_terms(op, twin, target) for op, twin in zip(graph.ops, hinted.ops, strict=True))
+def _graph_terms(graph: Graph, hinted: Graph, target: Machine, known: dict[Graph, _Terms]) -> _Terms:
+    """`known`: the terms of regions, which calls of one function share."""
+    if graph not in known:
+        known[graph] = _sum(_terms(op, twin, target, known) for op, twin in zip(graph.ops, hinted.ops, strict=True))
+    return known[graph]
 
 
-def _terms(op: Op, hinted: Op, target: Machine) -> _Terms:
+def _terms(op: Op, hinted: Op, target: Machine, known: dict[Graph, _Terms]) -> _Terms:
     """The time of an op, of which `hinted` is the one where every size is HINT."""
     if op.definition.level == "control":
-        inside = [_graph_terms(*pair, target) for pair in zip(op.regions, hinted.regions, strict=True)]
+        inside = [_graph_terms(*pair, target, known) for pair in zip(op.regions, hinted.regions, strict=True)]
         if op.name != "loop":
             longest = {m: max(terms.get(m, 0.0) for terms in inside) for terms in inside for m in terms}
             return _sum([{(): float(_CALL)}, longest])

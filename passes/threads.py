@@ -25,16 +25,19 @@ def threads(graph: Graph, *, target: Machine, grain: int = 2000, share: int = WO
     Sets the graph attributes `threads` and `cost` (nanoseconds on one thread), and `.threads = 1` on small kernels. A
     kernel with open dimensions may be large: `threads` is the most that some sizes need, and `cost` an expression."""
 
+    known: dict[Graph, float] = {}
+    shares = {op: _shared(op, target, grain, known) for op in graph.ops}
+
     def rule(b: Builder, op: Op, operands: tuple[Value, ...]) -> tuple[Value, ...] | None:
         names = [r.name for r in op.results]
         if op.name == "prepare":
             region = threads(op.regions[0], target=target, grain=grain, share=share)
             return b.emit(op.name, operands, op.attrs, [region], op.loc, names)
-        if KERNEL.is_on(op) and runs_kernel(op) and _shared(op, target, grain) == 0:
+        if KERNEL.is_on(op) and runs_kernel(op) and shares[op] == 0:
             return b.emit(op.name, operands, {**op.attrs, **THREADS(1)}, op.regions, op.loc, names)
         return None
 
-    useful = int(sum(_shared(op, target, grain) for op in graph.ops) // share) if share else _MOST
+    useful = int(sum(shares.values()) // share) if share else _MOST
     count = max(1, min(useful, _MOST))
     return rewrite(graph, rule).with_attrs(threads=count, cost=graph_cost(graph, target))
 
@@ -44,10 +47,14 @@ _UNBOUNDED = 1e12
 """The time of a kernel with open dimensions: enough for any number of threads, not for an absurd `share`."""
 
 
-def _shared(op: Op, target: Machine, grain: int) -> float:
-    """Nanoseconds of the op that threads share: all or nothing of a kernel, the sum of kernels inside of a loop."""
+def _shared(op: Op, target: Machine, grain: int, known: dict[Graph, float]) -> float:
+    """Nanoseconds of the op that threads share: all or nothing of a kernel, the sum of kernels inside of a loop.
+    `known`: those of regions, which calls of one function share."""
     if op.definition.level == "control":
-        inside = sum(_shared(o, target, grain) for region in op.regions for o in region.ops)
+        for region in op.regions:
+            if region not in known:
+                known[region] = sum(_shared(o, target, grain, known) for o in region.ops)
+        inside = sum(known[region] for region in op.regions)
         trip = op.attrs.get("trip", 1)
         return _UNBOUNDED if inside and isinstance(trip, Dim) else inside * hint(trip)
     if is_open(op) and not is_view(op):
