@@ -1,7 +1,7 @@
 """`share-windows`: kernels that read different windows of the same size become equal, so that they share code.
 
 The slice that such a kernel computes for itself is taken out of it, but for steps, as a view: what was a constant in
-its code is now where its pointer points to. So of the nine sums that are the gradient of a 3×3 convolution with two
+its code is now where its pointer points to; what does nothing but slice becomes a copy of a view. So of the nine sums that are the gradient of a 3×3 convolution with two
 filters for each channel, one for each tap, four are different.
 """
 
@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from gluonjit.ir.annotations import KERNEL, STRIDES
 from gluonjit.ir.graph import Builder, Graph, Op, Rewriter, Value, copy_ops
-from gluonjit.ir.kernels.element_plans import View
+from gluonjit.ir.kernels.element_plans import Copy, View
 from gluonjit.ir.structure import op_key
 from gluonjit.ir.windows import Window, is_row_major, strides_of, windows
 from gluonjit.passes.manager import register_pass
@@ -48,10 +48,14 @@ def _lifted(op: Op, places: Mapping[Value, Window]) -> _Lifted | None:
     if op.name != "fused" or plan is None or not plan.by_element:
         return None
     body = op.regions[0]
+    is_copy = len(body.ops) == 1 and not body.ops[0].attrs.get("step")
+    """Whether it does nothing but slice: what is left is a copy."""
     slices = {}
     for v in body.inputs:
         users = body.uses.get(v, ())
-        if len(users) == 1 and users[0].name == "slice" and {v, users[0].result}.isdisjoint(body.results):
+        if len(users) != 1 or users[0].name != "slice" or v in body.results:
+            continue
+        if users[0].result not in body.results or is_copy:
             slices[v] = users[0]
     if not slices or not all(cut.result.size for cut in slices.values()):
         return None
@@ -80,6 +84,8 @@ def _lifted(op: Op, places: Mapping[Value, Window]) -> _Lifted | None:
         own = places[op.operands[k]].strides if k in parts else strides_of(op, k)
         strides.append(None if is_row_major(v.shape, own) else own)
     attrs = {key: value for key, value in op.attrs.items() if key != STRIDES.name}
+    if is_copy:
+        attrs |= KERNEL(Copy())
     if any(strides):
         attrs |= STRIDES(tuple(strides))
     kernel = replace(op, operands=operands, attrs=MappingProxyType(attrs), regions=(region,))
