@@ -1,8 +1,8 @@
 """`share-windows`: kernels that read different windows of the same size become equal, so that they share code.
 
 The slice that such a kernel computes for itself is taken out of it, but for steps, as a view: what was a constant in
-its code is now where its pointer points to; what does nothing but slice becomes a copy of a view. So of the nine sums that are the gradient of a 3×3 convolution with two
-filters for each channel, one for each tap, four are different.
+its code is now where its pointer points to; what does nothing but slice becomes a copy of a view. So of the nine sums
+that are the gradient of a 3×3 convolution with two filters for each channel, one for each tap, four are different.
 """
 
 from __future__ import annotations
