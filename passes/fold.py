@@ -25,25 +25,29 @@ def fold(graph: Graph, *, limit: int = 2**20) -> Graph:
     cheap: set[Value] = set()
     """Known values that a kernel finds by index arithmetic."""
 
-    def rule(b: Builder, op: Op, operands: tuple[Value, ...]) -> Sequence[Value] | None:
+    folded: dict[Op, Sequence[np.ndarray]] = {}
+    for op in graph.ops:
         if op.name == "constant":
             known[op.result] = op.attrs["value"]
-            return None
+            continue
         if not all(v in known for v in op.operands):
-            return None
+            continue
         if not isinstance(op.definition, Primitive) or not is_pure(op) or not _is_static(op):
-            return None
+            continue
         stored = sum(v.type.nbytes for v in op.operands if v not in cheap)
         if sum(r.type.nbytes for r in op.results) > max(limit, stored):
-            return None
+            continue
         values = evaluate_op(op, [known[v] for v in op.operands])
         known.update(zip(op.results, values))
         if op.definition.moves == "affine" and (stored == 0 or op.name == "broadcast"):
             cheap.update(op.results)
-            return None
-        return [b.constant(value) for value in values]
+        else:
+            folded[op] = values
 
-    return rewrite(graph, rule)
+    def rule(b: Builder, op: Op, operands: tuple[Value, ...]) -> Sequence[Value] | None:
+        return [b.constant(value) for value in folded[op]] if op in folded else None
+
+    return rewrite(graph, rule) if folded else graph
 
 
 def _is_static(op: Op) -> bool:

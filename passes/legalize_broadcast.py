@@ -15,12 +15,15 @@ def legalize_broadcast(graph: Graph) -> Graph:
         return graph
 
     def rule(b: Builder, op: Op, operands: tuple[Value, ...]) -> Sequence[Value] | None:
-        if not op.definition.elementwise:
+        if not _broadcasts(op):
             return None
         shape = op.results[0].shape
-        if all(v.shape == shape for v in operands):
-            return None
         wide = [v if v.shape == shape else b.broadcast(v, shape=shape) for v in operands]
         return b.emit(op.name, wide, op.attrs)
 
-    return rewrite(graph, rule, level="legal")
+    return rewrite(graph, rule, level="legal") if any(map(_broadcasts, graph.ops)) else graph.with_level("legal")
+
+
+def _broadcasts(op: Op) -> bool:
+    """Whether an operand has another shape than the result."""
+    return op.definition.elementwise and any(v.shape != op.results[0].shape for v in op.operands)
