@@ -18,7 +18,6 @@ TESTS = ROOT / "tests"
 def pytest_configure(config):
     # The user's own cache is none of our business. See `compiled_fast` and `object_cache`.
     os.environ["GLUONJIT_CACHE"] = "0"
-    os.environ["GLUONJIT_VERIFY_EACH"] = "1"
     top_benchmarks.make_importable()
     _begin_elsewhere(config)
 
@@ -74,6 +73,9 @@ FRONT_END = set(
     + "notebook onnx_files optimizer profiling reference rnn serving symbol trace".split()
 )
 """Folders whose tests often compile the same graphs, and are not about how that is done. All others compile anew."""
+VERIFIED = {"codegen", "ir", "passes"}
+"""Folders for whose tests each pass is verified. They run every pass, on every primitive; elsewhere, as for users, the
+graph that comes out of the last pass is."""
 FAST = FRONT_END | {"autodiff", "distributed", "field", "operators", "passes", "runtime"}
 """Folders and files whose tests judge graphs, calls, operators and processes, not machine code: LLVM works at level 0
 for them, which takes half the time and gives the same bits. So every test of theirs has GLUONJIT_LLVM_LEVEL=0, and so
@@ -90,8 +92,8 @@ folders: `codegen` each kernel."""
 
 @pytest.fixture(autouse=True)
 def compiled_fast(request, tmp_path_factory, leaves_no_trace):
-    """For tests of `FRONT_END`, an object cache, empty at first, and passes that are verified as users' are. For those
-    that are `FAST`, and not `AS_USERS_RUN`, LLVM's level 0."""
+    """For tests of `FRONT_END`, an object cache, empty at first; for those of `VERIFIED`, passes that are verified; for
+    those that are `FAST`, and not `AS_USERS_RUN`, LLVM's level 0."""
     path = request.path.relative_to(TESTS)
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
@@ -99,8 +101,9 @@ def compiled_fast(request, tmp_path_factory, leaves_no_trace):
     with pytest.MonkeyPatch.context() as changes:
         if path.parts[0] in FRONT_END:
             changes.delenv("GLUONJIT_CACHE")
-            changes.delenv("GLUONJIT_VERIFY_EACH")
             changes.setenv("GLUONJIT_CACHE_DIR", str(folder / "compiled"))
+        if path.parts[0] in VERIFIED:
+            changes.setenv("GLUONJIT_VERIFY_EACH", "1")
         if not FAST.isdisjoint((path.parts[0], path.as_posix())) and path.as_posix() not in AS_USERS_RUN:
             changes.setenv("GLUONJIT_LLVM_LEVEL", "0")
         yield

@@ -13,7 +13,7 @@ from gluonjit.operators.registry import OPERATORS, OperatorError
 from support.compare import difference, tolerance
 
 from . import samples
-from .answers import TRACEABLE, compiled, programs
+from .answers import TRACEABLE, compiled, compiled_cases, programs
 from .running import run_case, run_eager
 
 # Operators that hold graphs are tested with these, in frontend/test_control_flow.py.
@@ -41,7 +41,7 @@ def test_graph_equals_eager(operator):
 def test_compiled_equals_eager(operator):
     """As they are, and once more with NaN and with infinities in them."""
     found = compiled(operator)
-    assert len(found) == 3 * len(samples.cases(operator))
+    assert len(found) == 3 * len(compiled_cases(operator))
     for case, got in found:
         agree(operator, case, got, run_case(case))
 
