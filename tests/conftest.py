@@ -76,7 +76,11 @@ FRONT_END = set(
 VERIFIED = {"codegen", "ir", "passes"}
 """Folders for whose tests each pass is verified. They run every pass, on every primitive; elsewhere, as for users, the
 graph that comes out of the last pass is."""
-FAST = FRONT_END | {"autodiff", "distributed", "field", "operators", "passes", "runtime"}
+FAST = (
+    FRONT_END
+    | {"autodiff", "distributed", "field", "operators", "passes", "runtime"}
+    | {f"codegen/test_{name}.py" for name in ("control", "open_convolutions", "random_gradients", "views", "winograd")}
+)
 """Folders and files whose tests judge graphs, calls, operators and processes, not machine code: LLVM works at level 0
 for them, which takes half the time and gives the same bits. So every test of theirs has GLUONJIT_LLVM_LEVEL=0, and so
 do the processes that it starts."""

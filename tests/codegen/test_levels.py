@@ -7,9 +7,11 @@ from gluonjit.codegen.target import host
 from gluonjit.codegen.text.llvm import optimization_level
 from gluonjit.ir.graph import Builder
 from gluonjit.ir.types import F32, F64, IRError, TensorType
+from gluonjit.passes import run_passes
 from gluonjit.runtime.compiler import artifact_of, compile_graph
+from support.convolutions import conv
 from support.programs import random_program
-from support.selected import TARGETS, runnable
+from support.selected import TARGETS, kernel_name, runnable
 
 LEVELS = ("0", "1", "2", "3")
 
@@ -25,6 +27,26 @@ def test_random_programs(monkeypatch):
         program = random_program(seed)
         by_level = [bits(program.graph, program.inputs, level, monkeypatch) for level in "02"]
         assert by_level[0] == by_level[1], f"seed {seed}"
+
+
+KERNELS = {
+    "conv": conv((9, 17), 5, 20, 3, low=1, high=1, stride=2, batch=2, epilogue="all"),
+    "depthwise": conv((9, 17), 20, 20, 3, groups=20, low=1, high=1, epilogue="all"),
+    "planar": conv((12, 21), 1, 2, 5, batch=2, low=2, high=2),
+    "matmul": conv((5, 7), 10, 40, 1, batch=3),
+    "winograd": conv((20, 21), 40, 72, 3, low=1, high=1, epilogue="all"),
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernels(name, target, monkeypatch):
+    graph, target = KERNELS[name], runnable(target)
+    selected = run_passes(graph, "fuse, select", target=target)
+    assert name in [kernel_name(op) for op in selected.ops]
+    rng = np.random.default_rng(0)
+    inputs = [rng.standard_normal(v.shape).astype(np.float32) for v in graph.inputs]
+    assert bits(graph, inputs, "0", monkeypatch, target) == bits(graph, inputs, "2", monkeypatch, target)
 
 
 @pytest.mark.parametrize("target", TARGETS)

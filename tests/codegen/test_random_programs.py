@@ -9,7 +9,6 @@ from itertools import islice
 import pytest
 
 from gluonjit.codegen.target import host
-from gluonjit.ir.graph import Graph
 from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.text import parse_graph, print_graph
 from gluonjit.passes import run_passes
@@ -17,7 +16,7 @@ from gluonjit.passes.pipelines import PIPELINE
 from gluonjit.runtime.compiler import compile_graph
 from support.compare import assert_close
 from support.draw import DRAWERS
-from support.programs import coverage, random_program
+from support.programs import coverage, random_program, together
 from support.selected import TARGETS, runnable
 
 PROGRAMS = int(os.environ.get("PROGRAMS", "300"))
@@ -32,18 +31,6 @@ TOGETHER = 10
 def graph_of(program):
     """The program's graph, every other input of which is declared to be a parameter."""
     return program.graph.with_attrs(params=tuple(range(0, len(program.graph.inputs), 2)))
-
-
-def together(programs):
-    """One graph that computes all of them, side by side."""
-
-    def all_of(name):
-        return tuple(item for program in programs for item in getattr(program.graph, name))
-
-    first, inputs = programs[0].graph, all_of("inputs")
-    params = {v for program in programs for v in program.graph.inputs[::2]}
-    attrs = {"params": tuple(k for k, v in enumerate(inputs) if v in params)}
-    return Graph("programs", inputs, all_of("ops"), all_of("outputs"), all_of("updates"), first.level, attrs)
 
 
 def compare(program, outputs, updates, where):

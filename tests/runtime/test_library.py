@@ -1,6 +1,7 @@
 """Libraries that run a model without Python: called through ctypes, by C programs, and looked at with binutils."""
 
 import ctypes
+import functools
 import json
 import os
 import shutil
@@ -48,6 +49,22 @@ def built(folder, net, x, dynamic=None, name="net", targets=("host",), packed=Tr
     return Loaded(folder / f"lib{name}.so", name, dynamic is not None), y
 
 
+@functools.cache
+def _convolutional(is_open, name, targets, packed):
+    net, x = convolutional(), image(4)
+    dynamic = BATCH if is_open else None
+    library = compile_library(source_of(net, [mx.nd.array(x)], name, dynamic), targets, packed=packed)
+    net.hybridize(dynamic=dynamic)
+    return net, library, net(mx.nd.array(x)).asnumpy()
+
+
+def built_convolutional(folder, is_open=False, name="net", targets=("host",), packed=True):
+    """The convolutional net, its library in `folder`, and its results for `image(4)`; it is compiled once for all."""
+    net, library, y = _convolutional(is_open, name, targets, packed)
+    write(library, folder, [image(4)], [y])
+    return net, Loaded(folder / f"lib{name}.so", name, is_open), y
+
+
 class Loaded:
     def __init__(self, path, name, is_open):
         self.is_open = is_open
@@ -84,7 +101,7 @@ class Loaded:
 @pytest.mark.parametrize("packed", [True, False])
 @pytest.mark.parametrize("threads", [1, 5])
 def test_one_size_has_pythons_bits(tmp_path, threads, packed):
-    loaded, y = built(tmp_path, convolutional(), image(4), packed=packed)
+    _, loaded, y = built_convolutional(tmp_path, packed=packed)
     net = loaded.create(threads)
     for _ in range(3):
         np.testing.assert_array_equal(loaded.run(net, image(4)), y)
@@ -93,8 +110,7 @@ def test_one_size_has_pythons_bits(tmp_path, threads, packed):
 
 @needs_cc
 def test_any_batch_size_has_pythons_bits(tmp_path):
-    block = convolutional()
-    loaded, _ = built(tmp_path, block, image(4), BATCH, packed=False)
+    block, loaded, _ = built_convolutional(tmp_path, True, packed=False)
     net = loaded.create(2)
     for batch in (3, 1, 17, 2, 64, 1):
         np.testing.assert_array_equal(loaded.run(net, image(batch)), block(mx.nd.array(image(batch))).asnumpy())
@@ -145,7 +161,7 @@ def test_two_open_dimensions(tmp_path):
 
 @needs_cc
 def test_wrong_arguments_are_refused(tmp_path):
-    loaded, _ = built(tmp_path, convolutional(), image(4), BATCH)
+    _, loaded, _ = built_convolutional(tmp_path, True)
     run, memory = loaded.functions["run"], loaded.functions["memory"]
     assert loaded.create(0) == 1 and loaded.create(257) == 1 and loaded.functions["create"](1, None) == 1
     net = loaded.create()
@@ -202,8 +218,7 @@ def test_data_that_are_refused(tmp_path):
 
 
 def test_the_callers_memory(tmp_path):
-    block = convolutional()
-    loaded, y = built(tmp_path, block, image(4), BATCH)
+    _, loaded, y = built_convolutional(tmp_path, True)
     size = loaded.functions["memory"](2, ctypes.c_int64(4))
     memory = np.zeros(size + 64, np.uint8)
     memory[size:] = 77
@@ -222,8 +237,7 @@ def test_the_callers_memory(tmp_path):
 
 @needs_cc
 def test_many_threads(tmp_path):
-    block = convolutional()
-    loaded, _ = built(tmp_path, block, image(4), BATCH)
+    block, loaded, _ = built_convolutional(tmp_path, True)
     wanted = {n: block(mx.nd.array(image(n))).asnumpy() for n in (1, 2, 7)}
     shared = loaded.create(2)
     wrong = []
@@ -267,7 +281,7 @@ def _is_x86():
 @needs_cc
 def test_c_and_cpp_programs(tmp_path):
     """The stored call is repeated by main.c, against the static and the shared library; the header is C++, too."""
-    built(tmp_path, convolutional(), image(4), BATCH, name="two_words")
+    built_convolutional(tmp_path, True, name="two_words")
     strict = ["-Wall", "-Wextra", "-Werror", "-I", str(tmp_path)]
     for how in ([str(tmp_path / "libtwo_words.a"), "-pthread"], ["-L", str(tmp_path), "-ltwo_words"]):
         program = tmp_path / "check"
@@ -324,7 +338,7 @@ int main(int argc, char **argv) {
 @needs_cc
 @pytest.mark.skipif(shutil.which("c++") is None, reason="no C++ compiler")
 def test_cpp_header(tmp_path):
-    built(tmp_path, convolutional(), image(4), BATCH, name="two_words")
+    built_convolutional(tmp_path, True, name="two_words")
     (tmp_path / "a.cc").write_text(_CPP)
     program = str(tmp_path / "a")
     strict = ["-std=c++11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I", str(tmp_path)]
@@ -419,7 +433,7 @@ def test_names_that_mean_something_in_c(tmp_path):
 @needs_cc
 @pytest.mark.skipif(shutil.which("nm") is None, reason="no binutils")
 def test_nothing_but_the_c_library_is_needed(tmp_path):
-    built(tmp_path, convolutional(), image(4))
+    built_convolutional(tmp_path)
     listed = subprocess.run(
         ["nm", "-D", str(tmp_path / "libnet.so")], capture_output=True, text=True, check=True
     ).stdout
@@ -434,7 +448,7 @@ def test_nothing_but_the_c_library_is_needed(tmp_path):
 @pytest.mark.skipif(shutil.which("valgrind") is None or not _is_x86(), reason="no valgrind")
 def test_valgrind(tmp_path):
     """x86-64-v3, because valgrind has no AVX-512."""
-    loaded, y = built(tmp_path, convolutional(), image(4), targets=("x86-64-v3",))
+    _, loaded, y = built_convolutional(tmp_path, targets=("x86-64-v3",))
     program = tmp_path / "check"
     files = [str(tmp_path / "main.c"), str(tmp_path / "libnet.a")]
     subprocess.run([CC, "-g", *files, "-I", str(tmp_path), "-pthread", "-o", str(program)], check=True)

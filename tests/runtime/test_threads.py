@@ -24,7 +24,7 @@ from gluonjit.passes.pipelines import PIPELINE
 from gluonjit.runtime import cores, native, threads
 from gluonjit.runtime.compiler import compile_graph
 from support.compare import assert_close
-from support.programs import random_program
+from support.programs import random_program, together
 from support.threads import at_once
 
 SHARED = PIPELINE.replace("threads", "threads {grain = 0, share = 0}")
@@ -67,11 +67,10 @@ def bits_for_every_count(run, counts=(1, 2, 4)):
 
 @pytest.mark.parametrize("first", range(0, 60, 20))
 def test_random_programs(first):
-    for seed in range(first, first + 20):
-        program = random_program(seed)
-        graph = program.graph.with_attrs(params=tuple(range(0, len(program.graph.inputs), 2)))
-        executable = compile_graph(graph, pipeline=SHARED)
-        bits_for_every_count(lambda e=executable, p=program: [a for part in e.run(p.inputs) for a in part], (1, 2, 3))
+    programs = [random_program(seed) for seed in range(first, first + 20)]
+    inputs = [x for program in programs for x in program.inputs]
+    executable = compile_graph(together(programs), pipeline=SHARED)
+    bits_for_every_count(lambda: [a for part in executable.run(inputs) for a in part], (1, 2, 3))
 
 
 def convolutions():

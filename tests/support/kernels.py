@@ -42,11 +42,10 @@ def body(make: Callable[..., Any], *types: TensorType) -> Graph:
     return b.build([made] if isinstance(made, Value) else list(made))
 
 
-def compiled(source: str, target: Machine, optimized: bool = True) -> llvm.Loaded:
-    """LLVM IR for one of `runnable_targets`, loaded. LLVM's optimizer is asked for this machine only: what it makes of
-    code for shorter vectors is judged by whole programs (`codegen/test_random_programs.py`, where each primitive has
-    its turn for each target). Without it, LLVM takes a third of the time."""
-    return llvm.load(llvm.compile_module(source, target, level=2 if optimized and target == host() else 0))
+def compiled(source: str, target: Machine) -> llvm.Loaded:
+    """LLVM IR for one of `runnable_targets`, loaded. LLVM's level 0 takes a third of the time, and what is judged is
+    the code that LLVM gets: that its levels make the same of it, `codegen/test_levels.py` judges."""
+    return llvm.load(llvm.compile_module(source, target, level=0))
 
 
 _LOOPS = Loops()
@@ -160,13 +159,11 @@ def run(
 
 
 def together(graphs: Sequence[Graph], target: Machine) -> list[Callable[..., list[np.ndarray]]]:
-    """`run(inputs, nthreads, at_end)` of each body. A module of them all costs little more than one of each.
-
-    What is judged is the code that LLVM gets, see `compiled`."""
+    """`run(inputs, nthreads, at_end)` of each body. A module of them all costs little more than one of each."""
     module = llvm.Module(target)
     for k, graph in enumerate(graphs):
         lower_loops(f"kernel{k}", kernel(graph), module)
-    code = compiled(module.text(), target, optimized=False)
+    code = compiled(module.text(), target)
     return [functools.partial(_outputs, code, f"kernel{k}", graph) for k, graph in enumerate(graphs)]
 
 

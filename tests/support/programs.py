@@ -353,6 +353,18 @@ def _finished(maker: _Maker, seed: int) -> Program:
     )
 
 
+def together(programs: Sequence[Program]) -> Graph:
+    """One graph that computes all of them, side by side. Every other input of each is declared to be a parameter."""
+
+    def all_of(name: str) -> tuple[Any, ...]:
+        return tuple(item for program in programs for item in getattr(program.graph, name))
+
+    first, inputs = programs[0].graph, all_of("inputs")
+    params = {v for program in programs for v in program.graph.inputs[::2]}
+    attrs = {"params": tuple(k for k, v in enumerate(inputs) if v in params)}
+    return Graph("programs", inputs, all_of("ops"), all_of("outputs"), all_of("updates"), first.level, attrs)
+
+
 def drawn(graph: Graph) -> Counter[str]:
     """How often each primitive occurs in `graph`, regions included."""
     counts = Counter(op.name for op in graph.ops)
