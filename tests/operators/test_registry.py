@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from gluonjit.base import MXNetError
+from gluonjit.ir import opdef
 from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.types import IRError, dtype_of, type_of
 from gluonjit.operators import registry
@@ -13,7 +14,7 @@ from gluonjit.operators.registry import OPERATORS, OperatorError
 from support.compare import difference, tolerance
 
 from . import samples
-from .answers import TRACEABLE, compiled, compiled_cases, programs
+from .answers import RAISING, TRACEABLE, compiled, compiled_cases, programs
 from .running import run_case, run_eager
 
 # Operators that hold graphs are tested with these, in frontend/test_control_flow.py.
@@ -28,8 +29,17 @@ def agree(operator, case, got, expected):
         assert difference(a, b) <= tolerance(dtype_of(b)), f"{case} {case.attrs}: result {k}\n{a}\n{b}"
 
 
+def names_in(graph):
+    return {op.name for op in graph.ops} | {n for op in graph.ops for region in op.regions for n in names_in(region)}
+
+
 @pytest.mark.parametrize("operator", TRACEABLE)
-def test_graph_equals_eager(operator):
+def test_graph_equals_eager_and_does_not_call_python(operator):
+    """What it is made of has kernels, none of which leaves native code; `compiled` looks at the code itself."""
+    used = set().union(*(names_in(program.expanded) for program in programs(operator)))
+    found = {name for name in used if opdef.lookup(name).level == "host"}
+    assert ("host_call" in found) == bool(registry.get(operator).host)
+    assert "check_index" not in found or operator in RAISING
     for program in programs(operator):
         outputs, _ = evaluate(program.expanded, program.inputs())
         for case, got in zip(program.cases, program.by_case(outputs)):
