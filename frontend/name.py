@@ -45,7 +45,7 @@ class NameManager:
 
 
 class Prefix(NameManager):
-    """Puts `prefix` in front of every name, given ones included; counts from 0 of its own."""
+    """Puts `prefix` in front of every name, given ones included; it has counters of its own."""
 
     def __init__(self, prefix: str) -> None:
         super().__init__()

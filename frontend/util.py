@@ -71,7 +71,7 @@ def reset_np() -> None:
 
 
 def set_np_shape(active: bool) -> bool:
-    """Returns the setting before."""
+    """Turns NumPy's semantics on or off for shapes alone; returns what was set before."""
     if not active and _now.array:
         raise ValueError(
             "Deactivating NumPy shape semantics while NumPy array semantics is still active is not allowed."
