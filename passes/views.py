@@ -69,6 +69,11 @@ def views(graph: Graph, *, line: int = LINE) -> Graph:
     return rewrite(graph, told)
 
 
+_MANY = 16
+"""Operands of a concat from which on copying them is faster than a kernel that looks at each element for which operand
+it is from: 9 microseconds for 82, of 40 operands f32[16,1,32]."""
+
+
 @dataclass
 class _View:
     """What becomes of a kernel: the primitive that it holds, as a view over `operands`, of which some are copied."""
@@ -113,7 +118,8 @@ class _Planner:
     # ---- concats, of which the last ones come first
 
     def try_concat(self, op: Op, concat: Op) -> None:
-        """Plans a concat as a view, if most of it is then written in place."""
+        """Plans a concat as a view, if most of it is then written in place, or if it has many operands of one type,
+        which one kernel copies one after the other."""
         operands = _outer(op, concat)
         whole = self.window(op.result)
         places = parts(replace(concat, operands=operands), whole)
@@ -127,7 +133,9 @@ class _Planner:
             else:
                 found[made] = place._replace(strides=strides)
         size = sum(hint(operands[k].size) for k in copied)
-        if 2 * size <= hint(concat.result.size) and found:
+        alike = len(operands) >= _MANY and len({v.type for v in operands}) == 1
+        one_by_one = alike and _run(operands[0], places[0].strides) >= self.line
+        if 2 * size <= hint(concat.result.size) and found or one_by_one:
             self.windows.update(found)
             self.plans[op] = _View(concat, operands, frozenset(copied))
 
