@@ -112,7 +112,9 @@ class _Sweep:
         """`needed`: the values of the given graph that its heads depend on."""
         self.b, self.needed = b, needed
         self.joint = partial(joint, keep_rules=keep_rules)
-        self.functions = Functions(self.joint)
+        self.cotangents: dict[Value, Value] = {}
+        """The sums so far, on the way back."""
+        self.functions = Functions(self.joint, self.cotangents)
         self.wrt = wrt
         self.active: set[Value] = set(wrt)
         """The values that depend on `wrt`."""
@@ -218,8 +220,7 @@ class _Sweep:
 
     def backward(self, heads: Sequence[tuple[Value, Value]]) -> list[Value | None]:
         """Emits the cotangents of `wrt`, given pairs of a value and its cotangent."""
-        b = self.b
-        cotangents: dict[Value, Value] = {}
+        b, cotangents = self.b, self.cotangents
 
         def add(v: Value, g: Value) -> None:
             if v in self.active:

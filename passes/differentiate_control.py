@@ -130,10 +130,12 @@ def _gradients_only(graph: Graph, states: Sequence[int]) -> Graph:
 
 
 class Functions:
-    """Differentiates the functions of calls."""
+    """Differentiates the functions of calls. `sums`: the cotangents of values, while the graph is gone through
+    backwards."""
 
-    def __init__(self, joint: Joint) -> None:
+    def __init__(self, joint: Joint, sums: dict[Value, Value]) -> None:
         self._joint = joint
+        self._sums = sums
         self._known: dict[Hashable, _Function] = {}
 
     def forward(
@@ -150,7 +152,7 @@ class Functions:
         function = self._known.get(key)
         if function is None:
             function = self._known[key] = _Function(op, active, used, self._joint)
-        return function.call(b, op, operands, late)
+        return function.call(b, op, operands, late, self._sums)
 
 
 class _Function:
@@ -172,16 +174,32 @@ class _Function:
         inner = dict(zip(backward.inputs, saved))
         self.states = [inner[state][1] for state, _ in backward.updates]
         """The operands that change late."""
+        self.summed = [k for k in self.wrt if k >= captured and k not in self.states]
+        """The operands whose cotangents the backward half adds to what other readers gave: a product's kernel goes on
+        from there, where the sum of all calls' gradients would be a kernel that reads each."""
         fixed = [is_operand and k >= captured and k not in self.states for is_operand, k in saved]
-        fixed += [False] * (len(backward.inputs) - len(saved))
         self.reads = [place for place, is_fixed in zip(saved, fixed) if not is_fixed]
         self.captured = [k for (_, k), is_fixed in zip(saved, fixed) if is_fixed]
-        ordered = sorted(zip(fixed, range(len(fixed)), backward.inputs), key=lambda entry: entry[:2])
-        inputs = tuple(v for _, _, v in ordered)
-        outputs = (*backward.outputs, *(new for _, new in backward.updates))
-        self.backward = replace(backward, inputs=inputs, outputs=outputs, updates=())
+        self.backward = self._summing(backward, fixed)
 
-    def call(self, b: Builder, op: Op, operands: Sequence[Value], late: dict[Value, Value]) -> Forward:
+    def _summing(self, backward: Graph, fixed: Sequence[bool]) -> Graph:
+        """The backward half with inputs for the sums so far, before those that are `fixed` in all calls, and with the
+        new values of states as its last outputs."""
+        b = Builder(backward.name, backward.level)
+        saved, cotangents = backward.inputs[: len(fixed)], backward.inputs[len(fixed) :]
+        varying = [v for v, is_fixed in zip(saved, fixed) if not is_fixed]
+        env = {v: b.input(v.name, v.type) for v in (*varying, *cotangents)}
+        gradients = dict(zip(self.wrt, backward.outputs))
+        sums = {k: b.input("sum", gradients[k].type) for k in self.summed}
+        env.update((v, b.input(v.name, v.type)) for v, is_fixed in zip(saved, fixed) if is_fixed)
+        copy_ops(b, backward.ops, env)
+        outputs = [b.add(sums[k], env[v]) if k in sums else env[v] for k, v in gradients.items()]
+        return b.build([*outputs, *(env[new] for _, new in backward.updates)], backward.attrs)
+
+    def call(
+        self, b: Builder, op: Op, operands: Sequence[Value], late: dict[Value, Value], sums: dict[Value, Value]
+    ) -> Forward:
+        """`sums`: the cotangents so far, which the backward half adds to."""
         names = [r.name for r in op.results]
         every = b.emit("call", operands, op.attrs, [self.forward], op.loc, names)
         results = every[: len(names)]
@@ -190,12 +208,16 @@ class _Function:
             given = [x if (x := g[k]) is not None else zeros(b, results[k].type) for k in self.heads]
             now = [late.get(v, v) if k in self.states else v for k, v in enumerate(operands)]
             read = [now[k] if is_operand else every[k] for is_operand, k in self.reads]
+            before = [sums[v] if v in sums else zeros(b, v.type) for v in (operands[k] for k in self.summed)]
             captured = [operands[k] for k in self.captured]
             attrs = {"captured": len(captured)}
-            found = b.emit("call", [*read, *given, *captured], attrs, [self.backward], op.loc)
+            found = b.emit("call", [*read, *given, *before, *captured], attrs, [self.backward], op.loc)
             cotangents: list[Value | None] = [None] * len(operands)
             for k, x in zip(self.wrt, found):
-                cotangents[k] = x
+                if k in self.summed:
+                    sums[operands[k]] = x
+                else:
+                    cotangents[k] = x
             late.update(zip([operands[k] for k in self.states], found[len(self.wrt) :], strict=True))
             return cotangents
 
