@@ -46,8 +46,8 @@ def _program(record: Record, clock: Clock, begin: float, timeline: int) -> Progr
     times = np.concatenate([spent, np.nanmean(spent, axis=1, keepdims=True)], axis=1)
     often = np.nanmean(record.often(), axis=0).max(axis=0)
     kernels, numbers = _kernels(program.sites, times.swapaxes(0, 1), often, twins, graph.name)
-    order = {twins[s.op]: n for s, n in zip(program.sites, numbers, strict=True) if s.op is not None and n is not None}
-    ops = {n: op for op, n in order.items()}
+    pairs = [(twins[s.op], n) for s, n in zip(program.sites, numbers) if s.op is not None and n is not None]
+    order, ops = dict(pairs), {n: op for op, n in pairs}  # an op of a function is a kernel for each call of it
     part = next((half for half in ("forward", "backward") if graph.name.endswith(f"_{half}")), "call")
     params = {graph.inputs[k] for k in graph.attrs.get("params", ())}
     had_part = [sum(span.threads > t for span in record.spans) for t in range(max(s.threads for s in record.spans))]

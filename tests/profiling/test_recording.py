@@ -195,6 +195,24 @@ def test_loops_have_parts(on_threads):
     assert all(k.layer.startswith("lstm") for k in program.kernels)
 
 
+def test_each_call_of_a_function_has_its_kernels():
+    """51 steps of an unrolled cell, of which the first computes less, as its state is 0."""
+    net = rnn.RNNCell(4)
+    net.initialize()
+    unrolled = gluon.nn.HybridLambda(lambda F, x: net.unroll(51, x, layout="NTC")[0][-1])
+    unrolled.hybridize()
+    x = nd.ones((2, 51, 3))
+    unrolled(x)
+    with profiler.record(peaks=False) as profile:
+        unrolled(x)
+    (program,) = (p for p in profile.programs if p.part == "call")
+    calls = [k for k in program.kernels if k.kind == "call"]
+    assert len(calls) >= 50
+    for call in calls:
+        inside = [k for k in program.kernels if k.inside == call.number]
+        assert inside and sum(k.busy for k in inside) <= call.busy * (1 + 1e-9)
+
+
 def test_a_loop_that_ends_early_counts_the_steps_that_it_took():
     class Halved(gluon.HybridBlock):
         def hybrid_forward(self, F, x):
