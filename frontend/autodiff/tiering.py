@@ -3,9 +3,10 @@
 An operator that a program calls plainly, and its gradient, are graphs of primitives. NumPy takes a pass over memory for
 each primitive, and gathers the operands of a convolution in a copy; native code does neither, but has to be compiled,
 and to be called. So a graph is compiled when `saving` says that a call gains by it, and all its calls so far would have
-gained `BUDGET`: then a program loses at most about as much again as it had lost already. The more codes of an operator
-have not gained that much, because attributes or shapes are others in each call, the later is the next one made. Shapes
-and the number of calls decide, never a clock or a cache, so that a program gets the same bits each time.
+gained about what compiling costs (`BUDGET` and `work`): then a program loses at most about as much again as it had lost
+already. The more codes of an operator have not gained that much, because attributes or shapes are others in each call,
+the later is the next one made. Shapes and the number of calls decide, never a clock or a cache, so that a program gets
+the same bits each time.
 
 `GLUONJIT_PLAIN=numpy` keeps all plain calls with NumPy, `GLUONJIT_PLAIN=native` compiles at the first call whatever can
 be compiled, whether that pays or not: for tests, and to see what it costs.
@@ -41,8 +42,10 @@ from gluonjit.runtime.fast_call import fast_call
 from gluonjit.runtime.storage import Storage
 from gluonjit.runtime.watching import Watch
 
-BUDGET = 30e6
-"""Nanoseconds. A kernel is compiled in some 100 ms, and found in the object cache in 5."""
+BUDGET = 60e6
+"""Nanoseconds that compiling the smallest graph takes."""
+_ELEMENTWISE_WORK, _OTHER_WORK, _CONV_WORK = 0.1, 0.5, 1.5
+"""What an op adds to `work`; views add nothing."""
 _UNPROVEN = 8
 """Codes of an operator that may be waiting for calls; each further one doubles what the next has to save."""
 _CALL, _PREPARED_CALL = 5e3, 15e3
@@ -67,8 +70,10 @@ _STEP, _NATIVE_STEP = 0.15, 0.03
 """For one of an op's `instructions`, of which each element takes some; they are vector instructions in both."""
 _STREAM, _NATIVE_STREAM = 0.5, 0.0
 """For each element that a pass writes. Native code keeps intermediate values in registers."""
-_PRODUCT, _NATIVE_PRODUCT = 0.12, 0.02
-"""For a multiply-add of a convolution; NumPy copies its operands."""
+_PRODUCT, _NATIVE_PRODUCT = 0.035, 0.015
+"""For a multiply-add of a convolution."""
+_COLUMN = 2.0
+"""For an element that NumPy copies to make it a matrix product."""
 _TAP, _NATIVE_TAP = 0.6, 0.1
 """For an element that a pooling window reads."""
 _LOOKUP, _NATIVE_LOOKUP = 6.0, 1.0
@@ -115,8 +120,9 @@ def _saved_by(op: Op, packs: bool) -> float:
         return _saved_by_product(op, packs)
     if op.name == "conv":
         filters = op.attrs["layout"][1].index("O")
-        taps = op.operands[1].type.size // max(op.operands[1].shape[filters], 1)
-        return size * taps * (_PRODUCT - _NATIVE_PRODUCT) + _PASS
+        count = max(op.operands[1].shape[filters], 1)
+        taps = op.operands[1].type.size // count
+        return size * taps * (_PRODUCT - _NATIVE_PRODUCT + _COLUMN / count) + _PASS
     if op.name == "reduce_window":
         return size * math.prod(op.attrs["window"]) * (_TAP - _NATIVE_TAP) + _PASS
     if op.name == "depthwise_gradient":
@@ -145,6 +151,23 @@ def _saved_by_product(op: Op, packs: bool) -> float:
     return _WAKING + _SHARED * each * batches if each >= _BLAS_WAKES else 0.0
 
 
+def work(graph: Graph) -> float:
+    """About how many times as long as of the smallest graph compiling takes."""
+    return max(1.0, _work(graph))
+
+
+def _work(graph: Graph) -> float:
+    return sum(_work_of(op) + sum(map(_work, op.regions)) for op in graph.ops)
+
+
+def _work_of(op: Op) -> float:
+    if op.name in ("constant", "iota", "extent", "broadcast", "reshape", "transpose", "slice", "reverse"):
+        return 0.0
+    if op.name == "conv":
+        return _CONV_WORK
+    return _ELEMENTWISE_WORK if op.definition.elementwise else _OTHER_WORK
+
+
 def _calls_python(graph: Graph) -> bool:
     """Whether compiled code would call back, or has errors of its own to raise: their texts are NumPy's business."""
     for op in graph.ops:
@@ -158,12 +181,12 @@ def _calls_python(graph: Graph) -> bool:
 class Code:
     """A compiled graph, and its copies with values that were prepared from the weights of one layer each."""
 
-    def __init__(self, callee: Any, mark: object = None) -> None:
+    def __init__(self, callee: Any, owes: float = 0.0, mark: object = None) -> None:
         self.callee = callee
         """See `runtime.backend.Callee`."""
         self.mark = mark
         """What stands for this code in its `Account` until the code has proved useful."""
-        self.owes = BUDGET
+        self.owes = owes
         """What its calls have yet to gain, in nanoseconds, until it has proved useful."""
         self.copies: WeakKeyDictionary[Storage, tuple[Hashable, Any]] = WeakKeyDictionary()
         """By the storage of a layer's first weight: where all its weights are, and the copy."""
@@ -189,7 +212,7 @@ class Account:
 
     @property
     def budget(self) -> float:
-        """What calls have to gain before the next code is made, in nanoseconds."""
+        """What calls have to gain before the next code is made, in nanoseconds, of the smallest graph."""
         return BUDGET * 2.0 ** max(len(self.unproven) - _UNPROVEN, 0)
 
 
@@ -210,6 +233,8 @@ class Codes:
         self._missed: dict[Hashable, float] = {}
         """By family (`codes.store`): what calls would have gained since the last code was made."""
 
+        self.work = 1.0
+        """How long compiling takes, as in `work`, once a graph has been judged."""
         self._gains: dict[Hashable, float] = {}
         """What native code saves for each element of operands, without the call, by family and magnitude of their
         number: judging takes as long as a small call."""
@@ -240,7 +265,7 @@ class Codes:
             if fits(known, types):
                 return code
         missed = self._missed.get(family, 0.0) + gain
-        if missed < self.account.budget:
+        if missed < self.account.budget * self.work:
             self._missed[family] = missed
             return None
         self._missed[family] = 0.0
@@ -265,7 +290,7 @@ class Codes:
             raise Undecided(f"the inputs do not tell {', '.join(lost)}")
         if graph.open_names and has_open_channels(run_passes(graph, "expand")):
             raise Undecided("convolutions have no kernel for any number of channels")
-        return Code(late.compile_graph(graph.with_attrs(params=self._params), {}))
+        return Code(late.compile_graph(graph.with_attrs(params=self._params), {}), BUDGET * self.work)
 
 
 class Direct:
@@ -356,6 +381,7 @@ class Tier:
             graph = self._graph()
             if _calls_python(graph):
                 return 0.0
+            self._codes.work = work(graph)
             return math.inf if mode == "native" else saving(graph, self._codes.packs)
         except (IRError, MXNetError):  # what is wrong with its operands, NumPy's way says better
             return 0.0

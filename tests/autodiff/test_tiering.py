@@ -337,3 +337,26 @@ def by_numpy_alone(monkeypatch, run):
         m.setenv("GLUONJIT_PLAIN", "numpy")
         m.setattr(imperative, "_calls", {})
         return run()
+
+
+def test_graphs_that_take_longer_to_compile_have_to_gain_more(monkeypatch):
+    made = compiled(monkeypatch, lambda graph: graph)
+    monkeypatch.setattr(tiering, "_accounts", tiering.defaultdict(tiering.Account))
+
+    def calls(name, shapes, **attrs):
+        op = registry.get(name)
+        attrs, types = op.parse(attrs), [tiering.type_of(np.empty(shape, np.float32)) for shape in shapes]
+        codes = tiering.Codes(name, lambda types: operator_graph(op, attrs, types, False))
+        tier = tiering.Tier(codes, types, lambda: op.expansion(types, attrs, False))
+        monkeypatch.setattr(codes, "gain", lambda types, judged: judged() and tiering.BUDGET / 4)
+        count = next(k for k in range(1, 100) if tier.native() is not None)
+        assert made.pop().name == name and tier._code.owes == tiering.BUDGET * (codes.work - 0.25)
+        return count, codes.work
+
+    assert calls("tanh", [(300, 300)]) == (4, 1.0)
+    kernel = {"kernel": (3, 3), "num_filter": 64, "no_bias": True}
+    few, least = calls("Convolution", [(8, 64, 28, 28), (64, 64, 3, 3)], **kernel)
+    rnn = {"mode": "lstm", "state_size": 32, "num_layers": 2, "state_outputs": True}
+    size = 4 * 32 * (32 + 32 + 2) * 2
+    many, most = calls("RNN", [(10, 64, 32), (size,), (2, 64, 32), (2, 64, 32)], **rnn)
+    assert 4 < few < many and 1 < least < most
