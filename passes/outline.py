@@ -16,7 +16,7 @@ The random ops of a copy draw on streams counted from its first one; the call ge
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -29,6 +29,10 @@ from gluonjit.passes.manager import register_pass
 
 _COPIES = 6
 """The least number of copies that are worth a function."""
+_LONGEST = 1000
+"""The most ops of a function."""
+_SEARCHES = 16
+"""How many stretches of a graph are looked for. Both bounds keep the time in proportion to the graph's length."""
 
 
 @register_pass("outline", whole=True)
@@ -98,10 +102,11 @@ class _Search:
         ops = [op for op, _ in frequent]
         left = np.array([kind for _, kind in frequent], np.int64)
         found: list[_Function] = []
-        while (run := _longest_run(left, self.saves)) is not None:
+        for _ in range(_SEARCHES):
+            if (run := _longest_run(left, self.saves)) is None:
+                break
             start, period, count = run
-            functions = self._divided(ops[start : start + count], period)
-            found += functions
+            found += self._divided(ops[start : start + count], period)
             left[start : start + count] = -1 - np.arange(start, start + count)  # nothing equals it any more
         return found
 
@@ -118,12 +123,12 @@ class _Search:
 
     def _width(self, ops: Sequence[Op]) -> int:
         """How many values pass the border of a copy."""
-        made = {r for op in ops for r in op.results}
+        inside, made = set(ops), {r for op in ops for r in op.results}
         read = {v for op in ops for v in op.operands if v not in made}
-        return len(read) + sum(self._is_read_outside(r, ops) for r in made)
+        return len(read) + sum(self._is_read_outside(r, inside) for r in made)
 
-    def _is_read_outside(self, v: Value, ops: Sequence[Op]) -> bool:
-        return v in self.leaves or any(user not in ops for user in self.graph.uses.get(v, ()))
+    def _is_read_outside(self, v: Value, inside: Collection[Op]) -> bool:
+        return v in self.leaves or any(user not in inside for user in self.graph.uses.get(v, ()))
 
     def _is_closed(self, copy: _Copy) -> bool:
         """Whether nothing between its ops reads what it computes."""
@@ -147,7 +152,7 @@ class _Search:
             inside = set(copy.ops)
             for n, op in enumerate(copy.ops):
                 for k, r in enumerate(op.results):
-                    if r in self.leaves or any(user not in inside for user in self.graph.uses.get(r, ())):
+                    if self._is_read_outside(r, inside):
                         read[n, k] = None
         if len(varying) + len(read) > length:
             return None
@@ -180,7 +185,7 @@ def _mode(op: Op, training: bool) -> bool:
 def _longest_run(kinds: np.ndarray, saves: int) -> tuple[int, int, int] | None:
     """The stretch (start, period, length) in which a copy follows the other that makes the graph the shortest."""
     best: tuple[int, int, int] | None = None
-    for period in range(1, len(kinds) // _COPIES + 1):
+    for period in range(1, min(len(kinds) // _COPIES, _LONGEST) + 1):
         edges = np.flatnonzero(np.diff(kinds[:-period] == kinds[period:], prepend=False, append=False))
         starts, lengths = edges[::2], edges[1::2] - edges[::2] + period
         if len(starts):
