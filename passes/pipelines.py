@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 PIPELINE = (
     "outline, expand, legalize-broadcast, simplify, fold, cse, dce, fold-moves, reorder-pooling, fold-affine, "
-    "split-phases, hoist-strides, layout, sink-reshapes, simplify, cse, dce, fuse, select, fuse-depthwise, hoist, "
+    "split-phases, hoist-strides, layout, sink-reshapes, simplify, cse, dce, fuse, select, fuse-depthwise, cse, hoist, "
     "alternate, views, share-windows, share-streams, threads, name-values, plan-memory"
 )
 """The passes of the backend `llvm`."""
