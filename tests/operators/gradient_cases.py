@@ -9,6 +9,7 @@ gradient alone. As the samples, nothing here imports gluonjit.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -93,6 +94,7 @@ def modes(case: Case) -> tuple[str, ...]:
     return tuple(value for value in case.attrs.values() if isinstance(value, str))
 
 
+@functools.cache
 def cases(operator: str) -> list[Case]:
     """The cases with an input of a float type."""
     found: list[Case] = []
