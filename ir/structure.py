@@ -22,23 +22,23 @@ def _what(op: Op) -> Hashable:
         op.name,
         tuple([v.type for v in op.results]),
         tuple([(k, attr_key(v)) for k, v in sorted(op.attrs.items()) if k != WORKSPACE_OFFSET.name]),
-        tuple([graph_key(region) for region in op.regions]),
+        tuple([_region_key(region) for region in op.regions]),
     )
 
 
-def graph_key(graph: Graph) -> Hashable:
-    """Equal for graphs that are the same up to names, locations and offsets."""
-    found = _keys.get(graph)
+def _region_key(region: Graph) -> Hashable:
+    """`graph_key`, which is asked for at each call of a function."""
+    found = _keys.get(region)
     if found is None:
-        found = _keys[graph] = _graph_key(graph)
+        found = _keys[region] = graph_key(region)
     return found
 
 
 _keys: WeakKeyDictionary[Graph, Hashable] = WeakKeyDictionary()
-"""Graphs do not change, and the region of a function is asked for at each of its calls."""
 
 
-def _graph_key(graph: Graph) -> Hashable:
+def graph_key(graph: Graph) -> Hashable:
+    """Equal for graphs that are the same up to names, locations and offsets."""
     number: dict[Value, int] = {}
     for v in graph.inputs:
         number[v] = len(number)
