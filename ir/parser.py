@@ -31,6 +31,9 @@ MAX_BYTES = 2**47
 MAX_CONSTANT_BYTES = 2**30
 """The largest constant. One number can stand for all its elements, so a short text could ask for any amount of
 memory."""
+MAX_OPS = 1 << 20
+"""How many ops a graph may have if each call is counted as the ops of its function. Calls in functions of calls double
+it in a line, and passes go through functions at each call."""
 
 _CONSTANTS = {"True": True, "False": False, "None": None, "nan": math.nan, "inf": math.inf}
 
@@ -70,6 +73,8 @@ class _Parser:
         """Where lines end, if ops without a `loc` get one."""
         self.functions: dict[str, Graph] = {}
         """The function of a call that was last written in full, by name."""
+        self.sizes: dict[Graph, int] = {}
+        """The `_Scope.size` of each region."""
         self.dims: set[str] = set()
         """The names of open dimensions in types and attributes `open` so far; others in literals are mistakes."""
 
@@ -143,6 +148,7 @@ class _Parser:
         self.expect("{", "'{' and the graph's ops")
         end = self.prepares(scope) if self.depth == 1 else None
         graph = self.body(scope, attrs)
+        self.sizes[graph] = scope.size
         if end is not None:
             self.i = end
         self.depth -= 1
@@ -253,6 +259,9 @@ class _Parser:
                 regions.append(self.region(name, scope.b.level))
                 if self.kinds[self.i] != ")":
                     self.expect(",", "',' or ')' after a region")
+        scope.size += 1 + sum(self.sizes[region] for region in regions)
+        if scope.size > MAX_OPS:
+            self.fail(f"with functions counted at each call, there are more than {MAX_OPS} ops", at)
         loc = self.loc() if self.accept_word("loc") else self.place(scope, results[0][3])
         try:
             values = scope.b.emit(
@@ -501,6 +510,8 @@ class _Scope:
         self.b = b
         self.values: dict[str, Value] = {}
         self.updated: set[Value] = set()
+        self.size = 0
+        """Ops so far, those of regions included, of a function at each of its calls."""
 
 
 __all__ = ["ParseError", "parse_attrs", "parse_graph"]

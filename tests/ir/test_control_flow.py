@@ -174,3 +174,12 @@ def test_random_numbers_in_a_body():
     assert 300 < rows[0].astype(bool).sum() < 700 and (rows[0] != rows[1]).any()
     (again,), _ = evaluate(graph, [np.ones(1000, np.float32), np.array([3, 1])])
     np.testing.assert_array_equal(again[0], rows[1])
+
+
+def test_functions_of_functions_are_bounded():
+    """Each function calls the one in it twice: sixty of them would be 2^60 ops."""
+    text = "%y = neg(%x) return %y"
+    for k in range(60):
+        text = f"%y = call(%x) (@f{k}(%x: f32[]) {{ {text} }}) %z = call(%y) (@f{k}) return %z"
+    with pytest.raises(IRError, match="functions counted at each call"):
+        parse_graph(f"graph @g(%x: f32[]) {{ {text} }}")
