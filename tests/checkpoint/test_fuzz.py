@@ -36,16 +36,20 @@ SECONDS = 1
 
 
 @contextmanager
-def watched(size):
-    """Fails when what is done within hangs, or takes too much memory for a file of `size` bytes."""
-    tracemalloc.start()
+def watched(size, memory=True):
+    """Fails when what is done within hangs, or, unless `memory` is false, takes too much of it for a file of `size`
+    bytes."""
+    if memory:
+        tracemalloc.start()
     start = time.process_time()
     try:
         yield
     finally:
-        seconds, peak = time.process_time() - start, tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        assert peak <= 2 * size + SPARE
+        seconds = time.process_time() - start
+        if memory:
+            peak = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+            assert peak <= 2 * size + SPARE
         assert seconds <= SECONDS
 
 
@@ -109,7 +113,8 @@ def test_graphs(part):
         else:
             text = mutation.damaged(text.encode(), rng).decode(errors="replace")
         try:
-            with watched(len(text)):
+            # Looking at memory takes two thirds of the time.
+            with watched(len(text), memory=seed % 24 < PARTS):
                 symbol = mx.sym.load_json(text)
         except CheckpointError as e:
             assert str(e).startswith("<string>: ")
