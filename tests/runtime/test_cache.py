@@ -475,19 +475,16 @@ def finish(process):
     return bits, int(calls), int(passes)
 
 
-def test_a_warm_process_runs_no_pass(object_cache):
-    bits, calls, passes = finish(start())
-    assert calls >= 3 and passes > 0  # the net, what prepares its parameters, and the native entry
-    assert finish(start()) == (bits, 0, 0)
-    assert all(e.name for e in cache.entries())
-
-
-def test_processes_at_once(object_cache):
+def test_processes_at_once_and_a_warm_one(object_cache):
+    """Later ones run no pass."""
     results = [finish(p) for p in [start() for _ in range(4)]]
-    assert len({bits for bits, _, _ in results}) == 1
+    bits, calls, passes = max(results, key=lambda result: result[1])
+    assert calls >= 3 and passes > 0  # the net, what prepares its parameters, and the native entry
+    assert {result[0] for result in results} == {bits}
+    assert all(e.name for e in cache.entries())
     assert len([e for e in cache.entries() if not e.name.startswith("kernel ")]) == 2  # and the native entry
     assert all(p.suffix == ".gluonjit" for p in object_cache.iterdir())
-    assert finish(start())[1:] == (0, 0)
+    assert finish(start()) == (bits, 0, 0)
 
 
 def test_the_native_entry(object_cache, monkeypatch):
