@@ -72,7 +72,7 @@ _STREAM, _NATIVE_STREAM = 0.5, 0.0
 """For each element that a pass writes. Native code keeps intermediate values in registers."""
 _PRODUCT, _NATIVE_PRODUCT = 0.035, 0.015
 """For a multiply-add of a convolution."""
-_COLUMN = 2.0
+_COLUMN = 3.0
 """For an element that NumPy copies to make it a matrix product."""
 _TAP, _NATIVE_TAP = 0.6, 0.1
 """For an element that a pooling window reads."""
@@ -122,7 +122,8 @@ def _saved_by(op: Op, packs: bool) -> float:
         filters = op.attrs["layout"][1].index("O")
         count = max(op.operands[1].shape[filters], 1)
         taps = op.operands[1].type.size // count
-        return size * taps * (_PRODUCT - _NATIVE_PRODUCT + _COLUMN / count) + _PASS
+        native = _NATIVE_PRODUCT / math.prod(op.attrs["input_dilation"])  # it leaves out the zeros
+        return size * taps * (_PRODUCT - native + _COLUMN / count) + _PASS
     if op.name == "reduce_window":
         return size * math.prod(op.attrs["window"]) * (_TAP - _NATIVE_TAP) + _PASS
     if op.name == "depthwise_gradient":
@@ -163,8 +164,8 @@ def _work(graph: Graph) -> float:
 def _work_of(op: Op) -> float:
     if op.name in ("constant", "iota", "extent", "broadcast", "reshape", "transpose", "slice", "reverse"):
         return 0.0
-    if op.name == "conv":
-        return _CONV_WORK
+    if op.name == "conv":  # one between whose pixels zeros are inserted becomes several (`passes/split_phases.py`)
+        return _CONV_WORK * (1 + 3 * math.prod(op.attrs["input_dilation"])) / 4
     return _ELEMENTWISE_WORK if op.definition.elementwise else _OTHER_WORK
 
 

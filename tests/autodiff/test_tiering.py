@@ -356,6 +356,8 @@ def test_graphs_that_take_longer_to_compile_have_to_gain_more(monkeypatch):
     assert calls("tanh", [(300, 300)]) == (4, 1.0)
     kernel = {"kernel": (3, 3), "num_filter": 64, "no_bias": True}
     few, least = calls("Convolution", [(8, 64, 28, 28), (64, 64, 3, 3)], **kernel)
+    more, middle = calls("Deconvolution", [(8, 64, 28, 28), (64, 64, 3, 3)], **kernel, stride=(2, 2))
+    assert few < more and least < middle
     rnn = {"mode": "lstm", "state_size": 32, "num_layers": 2, "state_outputs": True}
     size = 4 * 32 * (32 + 32 + 2) * 2
     many, most = calls("RNN", [(10, 64, 32), (size,), (2, 64, 32), (2, 64, 32)], **rnn)
