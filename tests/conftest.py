@@ -90,8 +90,8 @@ AS_USERS_RUN = {
     "reference/test_gluon_models.py",
     "reference/test_ref.py",
 }
-"""Files of those folders that judge models against MXNet in the code that users get. So do all files of the other
-folders: `codegen` each kernel."""
+"""Files of those folders that judge models against MXNet in the code that users get. That is also what `codegen` judges
+random programs in, among others; kernels that are run by themselves are compiled at level 0."""
 
 
 @pytest.fixture(autouse=True)
