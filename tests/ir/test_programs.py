@@ -1,5 +1,7 @@
 """The random programs that other tests give to printer, passes and code generator are valid and cover everything."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -14,9 +16,14 @@ from support.scalar_handler import interpret_graph
 SEEDS = range(len(DRAWERS) * 3)
 
 
+@functools.cache
+def made(level):
+    return [random_program(seed, level=level) for seed in SEEDS]
+
+
 @pytest.mark.parametrize("level", ["expanded", "legal", "fused"])
 def test_programs(level):
-    programs = [random_program(seed, level=level) for seed in SEEDS]
+    programs = made(level)
     for program in programs:
         verify(program.graph)
         outputs, updates = evaluate(program.graph, program.inputs)
@@ -40,8 +47,7 @@ def test_programs(level):
 @pytest.mark.parametrize("level", ["expanded", "fused"])
 def test_results_can_be_compared(level):
     """An implementation that rounds elsewhere and sums in another order stays well within the tolerance."""
-    for seed in SEEDS:
-        program = random_program(seed, level=level)
+    for program in made(level):
         got = interpret_graph(program.graph, program.inputs)
         for a, b in zip(got, program.outputs + program.updates):
             assert close(a, b, tolerance(dtype_of(b)) / 2), program.graph
