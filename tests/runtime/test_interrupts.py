@@ -143,7 +143,7 @@ def test_an_import_is_not_torn():
     def pressing(name, **options):
         def declare(function):
             register(name, **options)(function)
-            if name in ("views", "differentiate"):
+            if name in ("views", "fuse"):
                 pressed.append(name)
                 ctrl_c()
             return function
@@ -157,7 +157,7 @@ def test_an_import_is_not_torn():
     y.backward()
     print(net.weight.grad().sum().asscalar())
     """
-    assert process(code) == ["True", "True", "True", "differentiate", "views", "40.0"]
+    assert process(code) == ["True", "True", "True", "fuse", "views", "40.0"]
 
 
 @pytest.mark.parametrize("fault", ["no room", "not valid"])
