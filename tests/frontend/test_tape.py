@@ -435,9 +435,12 @@ def test_numbers_that_change_with_every_call_make_no_new_gradient(program, slope
     monkeypatch.setattr(operator_computations, "_computations", known)
     x = (mx.np.array if kind == "np" else nd.array)([2.0])
     x.attach_grad()
+    counts = []
     for s in (0.5, 3.0, 7.0):
         with autograd.record():
             y = program(x, s)
         y.backward()
         assert x.grad.asnumpy()[0] == pytest.approx(slope(2.0, s))
-    assert len(known) == 1
+        counts.append(len(known))
+    # None if a call before this test had the same types: the function itself keeps what recording needs.
+    assert counts in ([1, 1, 1], [0, 0, 0])
