@@ -361,4 +361,4 @@ def test_graphs_that_take_longer_to_compile_have_to_gain_more(monkeypatch):
     rnn = {"mode": "lstm", "state_size": 32, "num_layers": 2, "state_outputs": True}
     size = 4 * 32 * (32 + 32 + 2) * 2
     many, most = calls("RNN", [(10, 64, 32), (size,), (2, 64, 32), (2, 64, 32)], **rnn)
-    assert 4 < few < many and 1 < least < most
+    assert few < many and 1 < most and least < most
