@@ -208,14 +208,16 @@ class _Function:
             given = [x if (x := g[k]) is not None else zeros(b, results[k].type) for k in self.heads]
             now = [late.get(v, v) if k in self.states else v for k, v in enumerate(operands)]
             read = [now[k] if is_operand else every[k] for is_operand, k in self.reads]
-            before = [sums[v] if v in sums else zeros(b, v.type) for v in (operands[k] for k in self.summed)]
+            # Taken out, as an operand that comes twice must not bring its sum twice.
+            before = [sums.pop(v) if v in sums else zeros(b, v.type) for v in (operands[k] for k in self.summed)]
             captured = [operands[k] for k in self.captured]
             attrs = {"captured": len(captured)}
             found = b.emit("call", [*read, *given, *before, *captured], attrs, [self.backward], op.loc)
             cotangents: list[Value | None] = [None] * len(operands)
             for k, x in zip(self.wrt, found):
                 if k in self.summed:
-                    sums[operands[k]] = x
+                    v = operands[k]
+                    sums[v] = b.add(sums[v], x) if v in sums else x
                 else:
                     cotangents[k] = x
             late.update(zip([operands[k] for k in self.states], found[len(self.wrt) :], strict=True))

@@ -379,3 +379,24 @@ def test_random_numbers_in_a_loop():
     got, _ = compile_graph(both).run([*inputs, *given])
     for a, b in zip(got, want, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-13)
+
+
+def test_a_function_that_captures_an_operand_twice():
+    """The cotangent of w is the sum over both places and both calls."""
+    text = """
+    graph @g(%x: f64[2], %w: f64[2]) level legal {
+      %y = call(%x, %w, %w) {captured = 2} (@f(%x: f64[2], %a: f64[2], %b: f64[2]) {
+        %p = mul(%x, %a)
+        %q = sin(%b)
+        %r = add(%p, %q)
+        return %r
+      })
+      %z = call(%y, %w, %w) {captured = 2} (@f)
+      return %z
+    }
+    """
+    graph = run_passes(parse_graph(text), "differentiate")
+    x, w = np.array([0.5, 2.0]), np.array([0.25, -1.5])
+    _, dx, dw = evaluate(graph, [x, w, np.ones(2)])[0]
+    np.testing.assert_allclose(dx, w * w)
+    np.testing.assert_allclose(dw, 2 * x * w + np.sin(w) + w * np.cos(w) + np.cos(w))
