@@ -75,6 +75,8 @@ class _Parser:
         """The function of a call that was last written in full, by name."""
         self.sizes: dict[Graph, int] = {}
         """The `_Scope.size` of each region."""
+        self.heights: dict[Graph, int] = {}
+        """The `_Scope.height` of each region."""
         self.dims: set[str] = set()
         """The names of open dimensions in types and attributes `open` so far; others in literals are mistakes."""
 
@@ -110,8 +112,12 @@ class _Parser:
         self.fail(f"expected {what}, found {found}")
 
     def enter(self) -> None:
+        self.check_depth(1)
         self.depth += 1
-        if self.depth > MAX_DEPTH:
+
+    def check_depth(self, height: int) -> None:
+        """Fails if so many levels do not fit in here."""
+        if self.depth + height > MAX_DEPTH:
             self.fail(f"nested deeper than {MAX_DEPTH} levels")
 
     # Graphs ----------------------------------------------------------------------------------------------------------
@@ -149,6 +155,7 @@ class _Parser:
         end = self.prepares(scope) if self.depth == 1 else None
         graph = self.body(scope, attrs)
         self.sizes[graph] = scope.size
+        self.heights[graph] = scope.height
         if end is not None:
             self.i = end
         self.depth -= 1
@@ -162,6 +169,7 @@ class _Parser:
             name = self.unquote(self.texts[self.i][1:])
             if name not in self.functions:
                 self.fail(f"no call before has a function @{name}{did_you_mean(name, self.functions)}")
+            self.check_depth(self.heights[self.functions[name]])
             self.i += 1
             return self.functions[name]
         function = self.graph_after_keyword(outer_level, "")
@@ -260,6 +268,7 @@ class _Parser:
                 if self.kinds[self.i] != ")":
                     self.expect(",", "',' or ')' after a region")
         scope.size += 1 + sum(self.sizes[region] for region in regions)
+        scope.height = max([scope.height, *(1 + self.heights[region] for region in regions)])
         if scope.size > MAX_OPS:
             self.fail(f"with functions counted at each call, there are more than {MAX_OPS} ops", at)
         loc = self.loc() if self.accept_word("loc") else self.place(scope, results[0][3])
@@ -512,6 +521,8 @@ class _Scope:
         self.updated: set[Value] = set()
         self.size = 0
         """Ops so far, those of regions included, of a function at each of its calls."""
+        self.height = 1
+        """How many levels it takes so far, those of regions included."""
 
 
 __all__ = ["ParseError", "parse_attrs", "parse_graph"]

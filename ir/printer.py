@@ -150,6 +150,7 @@ class _Printer:
             self.lines.append(f"{inner}update {names.use(state)} = {names.use(new)}")
         self.lines.append(f"{inner}return {', '.join(map(names.use, graph.outputs))}".rstrip())
         if prepares:
+            self.functions.clear()  # the parser reads this section before the body
             self.lines.append(indent + "} prepare {")
             for op in graph.ops[:prepares]:
                 self.op(op, names, inner, graph.level)
@@ -169,17 +170,17 @@ class _Printer:
         if not op.regions:
             self.lines.append(text + loc)
             return
-        if op.name == "call" and op.regions[0].name:
-            (function,) = op.regions
-            if self.functions.get(function.name) is function:
-                self.lines.append(f"{text} ({_at(function)}){loc}")
-                return
-            self.functions[function.name] = function
+        function = op.regions[0] if op.name == "call" and op.regions[0].name else None
+        if function is not None and self.functions.get(function.name) is function:
+            self.lines.append(f"{text} ({_at(function)}){loc}")
+            return
         prefix = text + " ("
         for region in op.regions:
             self.graph(prefix, region, indent, level)
             prefix = self.lines.pop() + ", "
         self.lines.append(f"{indent}}}){loc}")
+        if function is not None:  # after functions in it, which may have its name
+            self.functions[function.name] = function
 
     def attrs(self, attrs: Mapping[str, Any], typed_value: bool = True) -> str:
         parts = []

@@ -5,6 +5,7 @@ import pytest
 
 from gluonjit.ir.graph import Builder
 from gluonjit.ir.interpreter import evaluate
+from gluonjit.ir.structure import graph_key
 from gluonjit.ir.text import parse_graph, print_graph
 from gluonjit.ir.types import IRError, tensor
 from gluonjit.ir.verify import VerifyError, verify
@@ -183,3 +184,43 @@ def test_functions_of_functions_are_bounded():
         text = f"%y = call(%x) (@f{k}(%x: f32[]) {{ {text} }}) %z = call(%y) (@f{k}) return %z"
     with pytest.raises(IRError, match="functions counted at each call"):
         parse_graph(f"graph @g(%x: f32[]) {{ {text} }}")
+
+
+def test_functions_are_nested_no_deeper_than_text():
+    """Functions that call the one before them nest without braces."""
+    text = "%y0 = call(%x) (@f0(%x: f32[]) { %y = neg(%x) return %y })"
+    for k in range(1, 100):
+        text += f" %y{k} = call(%x) (@f{k}(%x: f32[]) {{ %y = call(%x) (@f{k - 1}) return %y }})"
+    with pytest.raises(IRError, match="nested deeper than 64 levels") as failure:
+        parse_graph(f"graph @g(%x: f32[]) {{ {text} return %x }}")
+    assert "@f62" in str(failure.value)
+
+
+def calling(name, *functions):
+    """A graph that calls functions one after the other."""
+    b = Builder(name)
+    values = [b.input("x", tensor("f32", 2))]
+    for function in functions:
+        values += b.emit("call", values[-1:], {}, [function])
+    return b.build(values[1:] or [b.tanh(values[0])])
+
+
+def test_a_function_in_one_of_its_name_is_told_from_it():
+    inner = calling("f")
+    outer = calling("f", inner, inner)
+    graph = calling("g", calling("f", calling("f")), inner, outer, inner, outer, outer)
+    back = parse_graph(print_graph(graph))
+    assert graph_key(back) == graph_key(graph)
+    assert print_graph(back) == print_graph(graph)
+
+
+def test_functions_of_the_section_prepare_are_written_in_it():
+    """The section is read before the body, after which it is written."""
+    function = calling("f")
+    b = Builder("g")
+    w, x = b.input("w", tensor("f32", 2)), b.input("x", tensor("f32", 2))
+    (packed,) = b.emit("prepare", [w], {}, [calling("prepare", function)])
+    graph = b.build(b.emit("call", [b.mul(packed, x)], {}, [function]))
+    text = print_graph(graph)
+    assert "} prepare {" in text
+    assert graph_key(parse_graph(text)) == graph_key(graph)
