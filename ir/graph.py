@@ -23,6 +23,7 @@ from gluonjit.ir.dims import Dim, Extent, Undecided, names_of
 from gluonjit.ir.formulas import Formula
 from gluonjit.ir.interpreter import Interpreter, checked
 from gluonjit.ir.types import BOOL, DType, IRError, TensorType, dtype, type_of
+from gluonjit.ir.use_def import use_def_graph
 
 if TYPE_CHECKING:
     from gluonjit.ir.primitives.methods import Methods
@@ -191,6 +192,10 @@ class Graph:
         from gluonjit.ir.pictures import svg
 
         return svg(self)
+
+    def use_def(self) -> Any:
+        """Producers and consumers as a `networkx.MultiDiGraph` (`ir/use_def.py`)."""
+        return use_def_graph(self)
 
     def steps(self, *inputs: Any) -> Iterator[tuple[Op, tuple[np.ndarray, ...]]]:
         """Runs the graph on ndarrays or NDArrays, and yields each op with its results.
