@@ -17,12 +17,12 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from gluonjit.common.aside import imported
 from gluonjit.ir.dims import hint
 from gluonjit.ir.graph import Builder, Graph, Op, Value, copy_ops
 from gluonjit.ir.types import IRError, TensorType
 from gluonjit.passes.layout import carried_last, first_perm, last_perm
 from gluonjit.passes.manager import register_pass
+from gluonjit.passes.minimum_cut import SINK, SOURCE, Network
 
 
 class Halves(NamedTuple):
@@ -359,39 +359,34 @@ def _cheapest(
 ) -> list[Value]:
     """The values to save from which all of `read` can be computed by the ops `again`, in the order of the graph; none
     of `late`."""
-    nx = imported("networkx")  # heavy, and only needed where something is recorded
+    taken, goals = set(inputs), set(read)
+    network = Network()
+    ends: dict[Value, tuple[int, int]] = {}
+    """By value, the nodes before and after the arc that stands for saving it."""
 
-    taken = set(inputs)
-    flow = nx.DiGraph()
-    seen: set[Value] = set()
-    fixed: set[Value] = set()
-    """Values that cannot be computed again."""
-    pending = list(read)
+    def nodes(v: Value) -> tuple[int, int]:
+        if v not in ends:
+            ends[v] = network.node(), network.node()
+            pending.append(v)
+        return ends[v]
+
+    pending: list[Value] = []
+    for v in read:
+        nodes(v)
     while pending:
         v = pending.pop()
-        if v in seen:
-            continue
-        seen.add(v)
-        cost = 0 if v in taken else math.inf if v in late else max(hint(v.type.nbytes), 1)
-        flow.add_edge((v, 0), (v, 1), capacity=cost)
+        before, after = ends[v]
+        network.arc(before, after, 0 if v in taken else None if v in late else max(hint(v.type.nbytes), 1))
+        if v in goals:
+            network.arc(after, SINK)
         op = graph.producers.get(v)
         if op not in again:
-            fixed.add(v)
+            network.arc(SOURCE, before)
             continue
         assert op is not None
         for x in op.operands:
-            flow.add_edge((x, 1), (v, 0))
-            pending.append(x)
-    goals = set(read)
-    saved: set[Value] = set()
-    for nodes in list(nx.weakly_connected_components(flow)):
-        part = flow.subgraph(nodes).copy()
-        ends = {v for v, _ in nodes}
-        if not ends & fixed:
-            continue  # computed from nothing
-        part.add_edges_from(("source", (v, 0)) for v in ends & fixed)
-        part.add_edges_from(((v, 1), "goal") for v in ends & goals)
-        _, (before, _) = nx.minimum_cut(part, "source", "goal")
-        saved |= {v for v in ends if (v, 0) in before and (v, 1) not in before}
+            network.arc(nodes(x)[1], before)
+    reaches = network.behind_the_cut()
+    saved = [v for v, (before, after) in ends.items() if reaches[after] and not reaches[before]]
     order = {v: k for k, v in enumerate((*graph.inputs, *(r for op in graph.ops for r in op.results)))}
     return sorted(saved, key=order.__getitem__)
