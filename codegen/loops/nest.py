@@ -40,6 +40,11 @@ _UNIFORM, _GATHER, _SCATTER = 0.25, 0.7, 1.0
 """Cost of a scalar load that all lanes share, and per lane of a gather and of a scatter; a vector access is 1."""
 _LONGEST_TABLE = 32
 """The most vectors of a row that is unrolled completely because its elements are looked up in a table."""
+_WINDOW = 40
+"""Instructions of an element, as primitives count them, that leave little room for another one's: Philox's, or a
+log-gamma and an exponential, are about 200 of the processor's."""
+_MANY = 1 << 17
+"""Elements for which the tenth that is gained all the same is worth twice the time to compile."""
 _SQUARE_WORK = 8
 """The most operations per element of a loop that is unrolled over the rows of a square."""
 
@@ -298,6 +303,9 @@ class NestPlan:
     vector: LoopChoice
     across: Var | None
     work: float
+    is_long: bool
+    """Whether the instructions for one vector nearly fill the processor's window: there is little room for those of
+    another one, and so little to gain from writing several vectors' side by side."""
     terms: Extent
     kept: frozenset[Value]
     """Values to keep in rows, see `rows.Row`."""
@@ -312,6 +320,9 @@ def plan_nest(body: Graph, variables: Sequence[Var], index: Index, traced: Trace
     space.merge()
     index, traced = space.applied(index, traced)
     work = 1 + 0.2 * sum(1 for _, _, loops in traced.visits if not loops)
+    producers = (body.producers.get(v) for v, _, loops in traced.visits if not loops)
+    instructions = sum(op.definition.instructions for op in producers if op is not None)
+    is_long = instructions >= _WINDOW and prod(map(count, variables)) < _MANY
     choice = choose_vector(space.order, traced.references, work, width)
     flat = _flattened(index, traced, space, work, width)
     if flat is not None and flat[2].cost < choice.cost:
@@ -327,7 +338,7 @@ def plan_nest(body: Graph, variables: Sequence[Var], index: Index, traced: Trace
     filling = {loops[0] for v, _, loops in traced.visits if v in kept and len(loops) == 1}
     # Of a reduction at a computed index, it is not known yet where in the rows it is.
     phases = [(r.value, r.index) for r in traced.reductions if r in filling and r.leaves <= set(order)]
-    return NestPlan(index, order, inner_rows, choice, across, work, terms, kept, phases)
+    return NestPlan(index, order, inner_rows, choice, across, work, is_long, terms, kept, phases)
 
 
 def _ordered(variables: Sequence[Var], traced: Tracer) -> tuple[list[Var], set[Var]]:

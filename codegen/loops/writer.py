@@ -39,7 +39,7 @@ class NestWriter:
         self.s, self.f, self.group, self.plan = s, s.f, group, plan
         self.short = _is_short(plan, s.width)
         """Whether rows are so short that several are computed at a time, without loops."""
-        self.together = 8 if hint(plan.terms) <= _SHORT // 2 * s.width else 4
+        self.together = 1 if plan.is_long else 8 if hint(plan.terms) <= _SHORT // 2 * s.width else 4
         # The values that several phases of a short row share stay in registers.
         s.new_nest(frozenset() if self.short else plan.kept)
         self.phases = [] if self.short else plan.phases
@@ -175,7 +175,7 @@ class NestWriter:
         repeats = plan.vector.unroll > 1  # patterns of lanes, once per block: each vector has its own
         unroll = plan.vector.unroll
         if not repeats and var is plan.order[-1] and plan.across is None:
-            unroll = n // width if self.short else 4 if plan.work <= 8 else 2
+            unroll = n // width if self.short else _unrolled(plan)
         unroll = max(1, min(unroll, n // width))
         lane = affine(s.lane_number(width)) if n >= width else Affine(0)
         blocks = n // (width * unroll)
@@ -210,7 +210,7 @@ class NestWriter:
         unroll = plan.vector.unroll
         repeats = unroll > 1
         if not repeats and var is plan.order[-1] and plan.across is None:
-            unroll = 4 if plan.work <= 8 else 2
+            unroll = _unrolled(plan)
         alternate = s.alternate if plan.across is None else _in_sequence
         lane = affine(s.lane_number(width))
         block = width * unroll
@@ -296,6 +296,13 @@ class NestWriter:
 def _in_sequence(pieces: Iterable[Callable[[], object]]) -> None:
     for write in pieces:
         write()
+
+
+def _unrolled(plan: NestPlan) -> int:
+    """How many vectors of a row are computed at a time, so that one's latency is hidden by another's instructions."""
+    if plan.is_long:
+        return 1
+    return 4 if plan.work <= 8 else 2
 
 
 def _is_short(plan: NestPlan, width: int) -> bool:

@@ -48,7 +48,6 @@ def test_random_networks():
     assert cut > 50 and unbounded > 10
 
 
-
 def test_of_equal_cuts_the_one_nearest_to_the_sink():
     found = network([(SOURCE, 2, 3), (2, 3, 3), (3, SINK, 3)]).behind_the_cut()
     assert found == [False, True, False, False]
