@@ -8,7 +8,8 @@ A copy is any stretch of the graph, in program order, of ops with the same opera
 the other copies, which read each other and the values around them in the same pattern. Ops that occur once in a while,
 such as the slice that takes step t of a sequence, may lie between: they stay outside. Values that all copies read alike
 are the *captured* operands of the call. Copies that read different parameters stay as they are: weights are packed in
-advance, which a function's own operands cannot be; layers that follow each other are compiled one by one.
+advance, which a function's own operands cannot be; layers that follow each other are compiled one by one. A first step
+whose state is a parameter stays, and the others are calls.
 
 The random ops of a copy draw on streams counted from its first one; the call gets a key that is moved by as much.
 """
@@ -140,13 +141,12 @@ class _Search:
     def _function(self, copies: list[_Copy]) -> _Function | None:
         """The function of copies with one pattern; None if it is not worth it."""
         length = len(copies[0].ops)
+        different = _varying(copies)
+        copies = [copy for copy in copies if not any(copy.outside[k] in self.params for k in different)]
         if len(copies) < _COPIES or (len(copies) - 1) * length < self.saves:
             return None
-        columns = list(zip(*(copy.outside for copy in copies)))
-        captured = [k for k, column in enumerate(columns) if len(set(column)) == 1]
-        varying = [k for k in range(len(columns)) if k not in captured]
-        if any(v in self.params for k in varying for v in columns[k]):
-            return None
+        varying = _varying(copies)
+        captured = [k for k in range(len(copies[0].outside)) if k not in varying]
         read: dict[tuple[int, int], None] = {}
         for copy in copies:
             inside = set(copy.ops)
@@ -157,6 +157,11 @@ class _Search:
         if len(varying) + len(read) > length:
             return None
         return _Function(copies, varying, captured, sorted(read))
+
+
+def _varying(copies: Sequence[_Copy]) -> list[int]:
+    """The numbers of the values from outside that differ from copy to copy."""
+    return [k for k, column in enumerate(zip(*(copy.outside for copy in copies))) if len(set(column)) > 1]
 
 
 def _kind(op: Op) -> Hashable:

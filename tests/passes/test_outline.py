@@ -119,6 +119,14 @@ def test_layers_with_parameters_of_their_own_stay():
     assert len(calls(outlined(graph.with_attrs(params=())))) == STEPS
 
 
+def test_a_first_step_from_a_parameter_stays():
+    """As the state that a recurrent layer learns to begin with: the steps after it are calls."""
+    graph = unrolled(slices=False)
+    state = next(k for k, v in enumerate(graph.inputs) if v.name == "h")
+    new = outlined(graph.with_attrs(params=(state,)))
+    assert len(calls(new)) == len(calls(outlined(graph))) - 1 > 0
+
+
 def test_steps_that_read_each_other_differently_are_different_functions():
     def step(u, x, h, w):
         step.count += 1
