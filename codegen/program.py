@@ -20,6 +20,7 @@ from typing import Protocol
 from gluonjit.codegen.interface import Interface, Layout, Prepare
 from gluonjit.codegen.kernels.batch_split import rows_of
 from gluonjit.codegen.kernels.control import Region, lower_control
+from gluonjit.codegen.loops.any_length import LENGTH, OfAnyLength, of_any_length
 from gluonjit.codegen.loops.loops import keeping_rows, lower_loops, scratch
 from gluonjit.codegen.text.kernel_code import code_of
 from gluonjit.codegen.text.llvm import KERNEL_PARAMS, Function, Module
@@ -162,6 +163,11 @@ class _Lowering:
         self.prepares: list[Prepare] = []
         self.calls: dict[str, int] = {}
         self.calls_host = False
+        self._dims = dimensions(graph)
+        """The open dimensions of the graph, which may be fewer than those of its kernels."""
+        self._of_any_length: dict[Op, OfAnyLength] = {} if self._dims else of_any_length(graph.ops)
+        if self._of_any_length:
+            module.dims = (LENGTH,)
         self._kernels: dict[Hashable, str] = {}
         self.relies = False
         """Whether a kernel of the library relies on open dimensions not being 1."""
@@ -184,7 +190,7 @@ class _Lowering:
             self.scratch if graph.attrs.get("scratch") else 0,
             1 if alone else int(graph.attrs.get("threads", 1)),
             graph.attrs.get("cost", 0),
-            () if self._is_cold else self.module.dims,
+            () if self._is_cold else self._dims,
         )
         places = Places(graph, layout)
         calls: list[Call] = []
@@ -245,14 +251,15 @@ class _Lowering:
                 pointers.append(Place("scratch"))
             if WORKSPACE.of(op):
                 pointers += [workspace, Place("team")]
+        lowered, length = self._of_any_length.get(op, (op, None))
         if self.stamps is None:
-            return Call(self.kernel(op, alone), pointers, step)
+            return Call(self.kernel(lowered, alone), pointers, step, length=length)
         site = self.stamps.kernel(op)
         outer, self.stamps.inside = self.stamps.inside, site
-        name = self.kernel(op, alone)
+        name = self.kernel(lowered, alone)
         self.stamps.inside = outer
         self.stamps.named(site, name)
-        return Call(name, pointers, step, site)
+        return Call(name, pointers, step, site, length)
 
     def kernel(self, op: Op, alone: bool) -> str:
         """The name of the function for `op`, which equal ops share; emitted on first use."""
