@@ -47,6 +47,8 @@ BUDGET = 60e6
 _ELEMENTWISE_WORK, _OTHER_WORK, _CONV_WORK = 0.1, 0.5, 0.6
 """What an op adds to `work`; views add nothing. A convolution's kernel takes longer than this to compile, but programs
 that call one mostly train it: with 1.5, twenty steps of MobileNetV2 passed before its convolutions were compiled."""
+_SMALL = 10
+"""A graph whose `work` is less is compiled at once where hybridized: programs wait for half a second at most."""
 _UNPROVEN = 8
 """Codes of an operator that may be waiting for calls; each further one doubles what the next has to save."""
 _CALL, _PREPARED_CALL = 5e3, 15e3
@@ -151,6 +153,18 @@ def _saved_by_product(op: Op, packs: bool) -> float:
     if packs and each * batches < _ROWS * b.size:
         return -_PACK * b.size
     return _WAKING + _SHARED * each * batches if each >= _BLAS_WAKES else 0.0
+
+
+def pays_at_once(graph: Graph) -> bool:
+    """Whether a graph is worth compiling for a single call: it is small, or NumPy would take longer than compiling
+    does."""
+    if plain_calls() == "native":
+        return True
+    primitives = run_passes(graph, "expand")
+    if _calls_python(primitives):
+        return True
+    least = work(primitives)
+    return least < _SMALL or saving(primitives, packs=True) > BUDGET * least
 
 
 def work(graph: Graph) -> float:

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from gluonjit.autodiff.computation import Computation, OpenComputation, compiled
+from gluonjit.autodiff.tiering import pays_at_once
 from gluonjit.base import MXNetError
 from gluonjit.codes.compile_log import COMPILED, GRADIENT, TRACED, CompileLog, Signature
 from gluonjit.codes.open_shapes import WHERE_DIVIDED, Declared, declared_open, fits
@@ -308,9 +309,18 @@ class BlockCompiler:
         if not waits:
             session.compile_meanwhile(lambda problem: self._compiled_meanwhile(session, known, device, problem))
         elif not modes.recording:
-            _ = session.callee  # compiled now, so that a failure leaves nothing behind
-            self._share(session, known, device)
+            if self._computes_first_call(known, session):
+                session.compute_once()
+            else:
+                _ = session.callee  # compiled now, so that a failure leaves nothing behind
+                self._share(session, known, device)
         return BlockCode(known, session, known.input_types(types), device, self._recorded(known, signature, why))
+
+    def _computes_first_call(self, known: Trace, session: Session) -> bool:
+        """Whether NumPy computes the call that initializes parameters: programs make one to that end, before they train
+        the block, which takes other code."""
+        first, known.initializes = known.initializes, False
+        return first and not session.is_open and self.backend is get_backend(None) and not pays_at_once(session.graph)
 
     def _compiled_meanwhile(
         self, session: Session, known: Trace, device: Context | None, problem: Exception | None

@@ -113,7 +113,10 @@ class CachedCall:
     def compile(self, *args: Any) -> BlockCode:
         """Traces and compiles for arguments like `args`, without running. What a recorded call runs depends on which
         of its arrays have gradients, and is compiled by that call."""
-        return self.compiler.code(self._arguments(args), args, True)
+        code = self.compiler.code(self._arguments(args), args, True)
+        if not modes.recording:
+            _ = code.session.callee
+        return code
 
     def prepare(self, *args: Any, keep: bool) -> int:
         """`compile` and `Session.prepare`."""
@@ -231,7 +234,7 @@ class CachedCall:
 
     def _goes_native(self, code: BlockCode) -> bool:
         """Whether calls like this can go directly to native code without a change of meaning."""
-        known, callee = code.trace, code.session.callee
+        known, callee = code.trace, code.session.compiled_already
         if not isinstance(callee, Executable) or callee.calls_host or code.device is not None:
             return False
         flat = known.out_form in (ARRAY, (list, *[ARRAY] * callee.n_outputs))
@@ -245,7 +248,7 @@ class CachedCall:
 
     def _install(self, code: BlockCode, inputs: Inputs, epoch: int) -> None:
         """Makes the next call go directly to native code, if it can."""
-        known, callee = code.trace, code.session.callee
+        known, callee = code.trace, code.session.compiled_already
         given = self.block._passed_arrays(known.form)
         if given is None or not isinstance(callee, Executable) or not self._goes_native(code):
             return

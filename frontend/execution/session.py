@@ -17,6 +17,7 @@ from gluonjit.base import MXNetError
 from gluonjit.common.aside import Stopped, while_process_lives
 from gluonjit.ir.dims import LOWEST
 from gluonjit.ir.graph import Graph
+from gluonjit.ir.interpreter import Interpreter
 from gluonjit.ir.sizes import dimensions, sizes_of, with_sizes
 from gluonjit.language import rng
 from gluonjit.language.source import quote
@@ -82,6 +83,8 @@ class Session:
         self.streams = streams
         self.signature = signature
         self._compiling: threading.Thread | None = None
+        self._computes = False
+        """Whether NumPy computes the next call."""
         self._graphs: dict[tuple[int, ...], Graph] = {}
         """The graph for the sizes that `graph_of` was last asked for."""
 
@@ -118,6 +121,16 @@ class Session:
         # No daemon: the process must not end while LLVM runs.
         self._compiling = threading.Thread(target=unless_the_process_ends, name="gluonjit compiler")
         self._compiling.start()
+
+    def compute_once(self) -> None:
+        """Has NumPy compute the next call, for which compiling does not pay."""
+        self._computes = True
+
+    def _computed(self, inputs: Sequence[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        self._computes = False
+        outputs, updates = Interpreter(self.graph).run(inputs)
+        # In memory of their own: they may be views of inputs, or of each other.
+        return [np.array(x) for x in outputs], [np.array(x) for x in updates]
 
     @property
     def is_compiling(self) -> bool:
@@ -183,8 +196,12 @@ class Session:
         array if it can, and returns the number of bytes freed.
         """
         self._show(inputs, monitor)
-        callee = self.callee
         try:
+            if self._computes and self._callee is None:
+                outputs, updates = self._computed(inputs.elements)
+                self._write(inputs, updates)
+                return outputs
+            callee = self.callee
             if release is not None and isinstance(callee, Executable):
                 outputs, updates = callee.run(inputs.elements, inputs.versions, release)
             else:

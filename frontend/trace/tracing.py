@@ -67,6 +67,8 @@ class Trace:
         views: Mapping[int, tuple[Entry, int]],
     ) -> None:
         self.name = recorder.block.name or "net"
+        self.initializes = False
+        """Whether its call has initialized parameters, and has not been compiled for that reason."""
         self.in_kinds, self.out_kinds = in_kinds, out_kinds
         self.form = form
         self.out_form = out_form
@@ -270,9 +272,12 @@ def _trace(block: HybridForward, leaves: Sequence[NDArray], form: Any, pattern: 
     for k, (entry, offset) in from_outside.items():
         if offset or _is_part(handles[k], recorder.types.get(entry)):  # x[-2] of other shapes starts somewhere else
             recorder.note("shape", entry)
-    for param, shape in recorder.deferred().items():
+    deferred = recorder.deferred()
+    for param, shape in deferred.items():
         param._complete_shape(shape)
-    return Trace(recorder, form, inputs, outputs, out_form, tuple(x._numpy for x in leaves), kinds, from_outside)
+    found = Trace(recorder, form, inputs, outputs, out_form, tuple(x._numpy for x in leaves), kinds, from_outside)
+    found.initializes = bool(deferred)
+    return found
 
 
 def _is_part(handle: TracedSymbol, root: TensorType | None) -> bool:
