@@ -202,6 +202,48 @@ def test_results_and_gradients(calls, monkeypatch):
     assert {"Convolution", "Pooling", "sum"} <= {*calls}
 
 
+MIXED = {
+    "softmax": lambda x, w: nd.softmax(x, axis=-1),
+    "tanh and product": lambda x, w: nd.broadcast_mul(nd.tanh(x), w),
+    "sort": lambda x, w: nd.sort(x, axis=-1),
+}
+
+
+def mixed_calls():
+    """Results and gradients of calls that differ in types, modes, memory and what is asked for."""
+    rng, found = np.random.RandomState(0), []
+    for step in range(40):
+        name = list(MIXED)[rng.randint(len(MIXED))]
+        dtype = ("float32", "float32", "float64")[rng.randint(3)]
+        rows, columns = (0, 1, 2, 5)[rng.randint(4)], (3, 6)[rng.randint(2)]
+        both = nd.array(rng.uniform(-1, 1, (2 * rows, columns)), dtype=dtype)
+        views = both[:rows], both[rows:], both.reshape((rows, 2, columns))[:, 1], both[:rows].copy()
+        x, w = views[rng.randint(4)], nd.array(rng.uniform(0.1, 1, columns), dtype=dtype)
+        x.attach_grad(("write", "add", "null")[rng.randint(3)])
+        w.attach_grad(("write", "add")[rng.randint(2)])
+        with autograd.record() if rng.rand() < 0.5 else autograd.train_mode():
+            y = MIXED[name](x, w)
+            if autograd.is_recording():
+                (y * y + w).sum().backward()
+        if rng.rand() < 0.3 and not autograd.is_recording():
+            y = nd.clip(y, -0.5, 0.5, out=y)
+        found += [(f"{name}, step {step}", a.asnumpy()) for a in (y, x, x.grad, w.grad) if a is not None]
+    return found
+
+
+def test_native_code_takes_over_in_the_midst_of_other_calls(calls, monkeypatch):
+    monkeypatch.delenv("GLUONJIT_PLAIN")
+    expected = by_numpy(monkeypatch, mixed_calls)
+    assert not calls
+    monkeypatch.setattr(tiering, "saving", lambda graph, packs: tiering.BUDGET / 3)
+    monkeypatch.setattr(tiering, "work", lambda graph: 1.0)
+    monkeypatch.setattr(tiering, "_DIRECT", 2)
+    for (what, a), (_, b) in zip(mixed_calls(), expected, strict=True):
+        assert a.dtype == b.dtype and a.shape == b.shape, what
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6, err_msg=what)
+    assert len({*calls}) > 2
+
+
 def test_random_numbers_are_those_of_numpy(calls, monkeypatch):
     def run():
         mx.random.seed(3)

@@ -12,7 +12,9 @@ from gluonjit.codegen.target import host
 from gluonjit.codegen.text.llvm import Module
 from gluonjit.ir.graph import Builder
 from gluonjit.ir.interpreter import evaluate
-from gluonjit.ir.types import F32, IRError, TensorType, type_of
+from gluonjit.ir.text import parse_graph
+from gluonjit.ir.types import DTYPES, F32, IRError, TensorType, type_of
+from gluonjit.runtime.compiler import compile_graph
 from support.compare import assert_close
 from support.draw import draw
 from support.kernels import run, runnable_targets
@@ -97,6 +99,39 @@ def test_lines_longer_than_a_cache(dtype, machine):
         x[2, ::7] = -np.nan
     for descending in (False, True):
         check("sort", [x], {"axis": 1, "order": False, "descending": descending}, target, at_end=descending)
+
+
+def _patterns(n):
+    """Lines that are hard for quicksort, of whole numbers below 128."""
+    k = np.arange(n)
+    nines = max(n // 9, 1)
+    return {
+        "ascending": k * 127 // n,
+        "descending": 127 - k * 127 // n,
+        "organ pipe": np.minimum(k, n - 1 - k) * 254 // n,
+        "teeth": k % 63,
+        "blocks": k // 16 * 37 % 101,
+        "least where pivots are sought": np.where((k - nines // 2) % nines == 0, 0, 1 + k % 126),
+        "one out of order": np.where(k == n // 2, 0, k * 127 // n),
+        "equal but one": np.where(k == n - 1, 0, 5),
+    }
+
+
+@pytest.mark.parametrize(("dtype", "order"), [("f32", False), ("f32", True), ("i64", True), ("f64", False)])
+def test_one_code_sorts_hard_lines_of_any_length(dtype, order):
+    code = compile_graph(
+        parse_graph(
+            f"graph @g(%x: {dtype}[n]) {{ {'%values, %places' if order else '%values'} = sort(%x) {{axis = 0, "
+            f"order = {order}}} return {'%values, %places' if order else '%values'} }}"
+        )
+    )
+    for n in (2, 7, 8, 9, 63, 64, 65, 127, 129, 256, 257, 1023, 2049, 5000):
+        for name, line in _patterns(n).items():
+            x = line.astype(DTYPES[dtype].numpy)
+            (values, *places), _ = code.run([x])
+            np.testing.assert_array_equal(values, np.sort(x), f"{name}, {n}")
+            if order:
+                np.testing.assert_array_equal(places[0], np.argsort(x, kind="stable"), f"{name}, {n}")
 
 
 @pytest.mark.parametrize("descending", [False, True])
