@@ -415,6 +415,8 @@ class ProgramFinder(importlib.abc.MetaPathFinder):
         if place.startswith(_LIBRARY) and _INSTALLED.isdisjoint(place.split(os.sep)):
             return False
         package, dot, _ = spec.name.partition(".")
+        if package in _WITHOUT_MXNET:
+            return False
         if not dot and package != __package__.partition(".")[0]:
             folders = spec.submodule_search_locations
             files = [f for folder in folders for f in Path(folder).rglob("*.py")] if folders else [Path(place)]
@@ -424,6 +426,8 @@ class ProgramFinder(importlib.abc.MetaPathFinder):
 
 _LIBRARY = os.path.join(sysconfig.get_path("stdlib"), "")
 _INSTALLED = {"site-packages", "dist-packages"}
+_WITHOUT_MXNET = {"numpy", "pandas", "scipy", "sklearn", "matplotlib", "torch", "sympy", "llvmlite", "tqdm", "pydantic"}
+"""Packages of so many files that looking through them takes longer than importing them."""
 _IMPORTS_MXNET = re.compile(rb"^\s*(?:import|from)\s+mxnet\b", re.MULTILINE)
 
 

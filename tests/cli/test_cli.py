@@ -63,6 +63,9 @@ def run(capsys, monkeypatch, tmp_path):
 def test_each_command_is_the_file_of_its_name():
     (commands,) = (a.choices for a in make_parser()._actions if isinstance(a, argparse._SubParsersAction))
     assert [name for name in commands if find_spec(f"gluonjit.tools.cli.{name}") is None] == []
+    assert [*commands] == [*cli.COMMANDS]
+    (alone,) = (a.choices for a in make_parser("dump")._actions if isinstance(a, argparse._SubParsersAction))
+    assert [*alone] == ["dump"]
 
 
 def test_constants_fold(run):
@@ -313,7 +316,7 @@ def test_interrupted(run, monkeypatch):
     for command in ("trace", "dump", "run", "bench"):
         assert run(command, "model.py:interrupted", "--input", "2x3") == (130, "", "")
 
-    def parser():
+    def parser(command):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(cli, "make_parser", parser)
