@@ -78,7 +78,8 @@ def primitives() -> dict[str, str]:
     text = [
         "# Primitives",
         "What graphs are made of once operators are expanded ([IR](../docs/ir.md)), as `gluonjit primitives NAME` "
-        "describes each. `gradient: none` cannot be differentiated; `zero` ends gradients.",
+        "describes each. `gradient: none` cannot be differentiated; `zero` ends gradients; `by differentiate`: that "
+        "pass differentiates the regions.",
     ]
     for name in names:
         signature, *rest = printed("primitives", name).splitlines()

@@ -15,6 +15,7 @@ be compiled, whether that pays or not: for tests, and to see what it costs.
 from __future__ import annotations
 
 import math
+import time
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
@@ -24,6 +25,7 @@ import numpy as np
 
 from gluonjit.autodiff.computation import Run
 from gluonjit.base import MXNetError
+from gluonjit.codes.compile_log import say_compiled
 from gluonjit.codes.open_shapes import fits
 from gluonjit.codes.store import Store
 from gluonjit.ir.dims import Undecided
@@ -244,6 +246,7 @@ class Codes:
     def __init__(
         self, name: str, graph_of: Callable[[Sequence[TensorType]], Graph], params: Sequence[int] = ()
     ) -> None:
+        self.name = name
         self.account = _accounts[name]
         self._graph_of, self._params = graph_of, tuple(params)
         self._store: Store[tuple[Sequence[TensorType], Code]] = Store()
@@ -307,7 +310,11 @@ class Codes:
             raise Undecided(f"the inputs do not tell {', '.join(lost)}")
         if graph.open_names and has_open_channels(run_passes(graph, "expand")):
             raise Undecided("convolutions have no kernel for any number of channels")
-        return Code(late.compile_graph(graph.with_attrs(params=self._params), {}), BUDGET * self.work)
+        start = time.perf_counter()
+        callee = late.compile_graph(graph.with_attrs(params=self._params), {})
+        took, was_cached = time.perf_counter() - start, isinstance(callee, Executable) and callee.was_cached
+        say_compiled(self.name, "plain calls", ", ".join(map(str, types)), took, was_cached)
+        return Code(callee, BUDGET * self.work)
 
 
 class Direct:

@@ -152,8 +152,7 @@ class CompileLog:
             self.counts["cached"] += cached
             if what in (COMPILED, GRADIENT):
                 self.seconds += seconds
-        if is_on():
-            print(f"gluonjit: {self.name} {event}", file=sys.stderr)
+        _say(self.name, event)
 
     def runs_as_python(self, why: str) -> None:
         self.add(PYTHON, why)
@@ -240,9 +239,23 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1e3:.1f} ms"
 
 
+def say_compiled(name: str, why: str, what_for: str, seconds: float, cached: bool) -> None:
+    """For plain operators and steps of optimizers, which have no `explain()`."""
+    if is_on():
+        _say(name, Event(COMPILED, why, what_for, seconds, cached, user_loc()))
+
+
+def _say(name: str, event: Event) -> None:
+    if is_on():
+        print(f"gluonjit: {name} {event}", file=sys.stderr)
+
+
 def is_on() -> bool:
     """Whether events are printed as they come: GLUONJIT_LOG=compile. MXNetError for another word there."""
     for word in os.environ.get("GLUONJIT_LOG", "").split(","):
         if word.strip() not in ("", "compile"):
             raise MXNetError(f"GLUONJIT_LOG={word.strip()!r} is not known{did_you_mean(word.strip(), ['compile'])}")
     return bool(os.environ.get("GLUONJIT_LOG", "").strip(", "))
+
+
+is_on()  # so that a wrong word is an error at once, also where only plain calls are compiled

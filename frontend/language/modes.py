@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 
+from gluonjit.base import MXNetError
 from gluonjit.language.interrupts import Whole
 from gluonjit.language.running import running
 from gluonjit.runtime import mode
@@ -22,8 +23,12 @@ modes = _Modes()
 
 
 def plain_calls() -> str:
-    """`GLUONJIT_PLAIN`, which says what runs plain calls: 'numpy', 'native', or '' for the faster one."""
-    return os.environ.get("GLUONJIT_PLAIN", "")
+    """`GLUONJIT_PLAIN`, which says what runs plain calls: 'numpy', 'native', or '' for the faster one.
+    MXNetError for another word."""
+    found = os.environ.get("GLUONJIT_PLAIN", "").strip()
+    if found not in ("", "numpy", "native"):
+        raise MXNetError(f"GLUONJIT_PLAIN is numpy or native, or not set; got {found!r}")
+    return found
 
 
 def is_training() -> bool:

@@ -8,11 +8,13 @@ does. A step of rows is several writes; those who take steps keep Ctrl-C away me
 
 from __future__ import annotations
 
+import time
 from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from gluonjit.codes.compile_log import say_compiled
 from gluonjit.codes.store import Store
 from gluonjit.execution.backends import get_backend
 from gluonjit.ir.graph import Builder
@@ -25,6 +27,7 @@ from gluonjit.operators.optimizers import update_rules
 from gluonjit.operators.optimizers.update_rules import Rule
 from gluonjit.operators.registry import OperatorError
 from gluonjit.runtime.eager import Eager, Exact, needs_exact
+from gluonjit.runtime.executable import Executable
 
 MAX_STEPS = 16
 """The most lists of weights for which a step is compiled. Programs that train different parameters at every step have
@@ -147,8 +150,11 @@ class Steps:
 def _take(known: Store[_Step], key: Hashable, step: _Step | None, updates: Sequence[Update]) -> None:
     if step is None:
         try:
+            start = time.perf_counter()
             step = _Step(updates)
             known.keep(key, step)
+            why = "first call" if len(known) == 1 else "other weights"
+            say_compiled("step", why, f"{len(updates)} weights", time.perf_counter() - start, step.was_cached)
         except IRError as e:
             types = dict.fromkeys(f"{type_of(u.weight._array)} with states {_types(u.states)}" for u in updates)
             raise OperatorError(
@@ -199,6 +205,11 @@ class _Step:
         self._written: list[NDArray] = []
         self._rows: list[np.ndarray] = []
         self._call: Any = None
+
+    @property
+    def was_cached(self) -> bool:
+        """Whether its code was in the object cache."""
+        return isinstance(self._executable, Executable) and self._executable.was_cached
 
     def take(self, updates: Sequence[Update]) -> bool:
         """Takes the step; False, and nothing is done, if arrays share memory so that the order would matter."""

@@ -11,7 +11,7 @@
 | `window` | `reduce_window` |
 | `random_bits` | `random_bits` |
 | `structural` | `constant iota extent`; `fused` and `prepare`, which hold regions |
-| `control_flow` | `loop branch`, which hold regions, too |
+| `control_flow` | `loop branch call with_gradient`, which hold regions, too |
 | `host_call` | `host_call check_index`, which may call Python |
 
 **`element(s, i, *operands, **attrs)`** gives one element of the result, over a handler `s` that decides what a scalar

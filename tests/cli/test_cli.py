@@ -470,6 +470,11 @@ def test_programs_and_graphs_that_are_nested_too_deep(run, tmp_path):
     assert (status, err) == (0, "") and "deep.py: not read: " in out
 
 
+def test_examples_of_operators_in_a_process_that_has_imported_none():
+    command = [sys.executable, "-m", "gluonjit", "passes", "expand"]
+    assert "mx.Dropout" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
 def test_output_in_ascii():
     done = subprocess.run(
         [sys.executable, "-m", "gluonjit", "opt", "-", "-p", "nö"],

@@ -297,6 +297,35 @@ def test_modules_are_in_the_log():
     assert "shape of argument 0: n×100, had 8×100" in second
 
 
+PLAIN = """
+import gluonjit as mx
+net = mx.gluon.nn.Dense(3, in_units=4)
+net.initialize()
+trainer = mx.gluon.Trainer(net.collect_params(), "adam")
+with mx.autograd.record():
+    loss = net(mx.nd.ones((2, 4)))
+loss.backward()
+trainer.step(2)
+"""
+
+
+def run_plainly(setting):
+    env = {**os.environ, "GLUONJIT_LOG": "compile", "GLUONJIT_PLAIN": setting}
+    return subprocess.run([sys.executable, "-c", PLAIN], env=env, capture_output=True, text=True)
+
+
+def test_plain_calls_and_steps_are_in_the_log():
+    *_, forward, backward, step = run_plainly("native").stderr.splitlines()  # weights are drawn first
+    assert forward.startswith("gluonjit: FullyConnected compiled for f32[2,4], f32[3,4], f32[3] in ")
+    assert forward.endswith(": plain calls  at <string>:7")
+    assert backward.startswith("gluonjit: FullyConnected_backward compiled for ")
+    assert step.startswith("gluonjit: step compiled for 2 weights in ") and step.endswith(": first call  at <string>:9")
+
+
+def test_plain_calls_by_something_else():
+    assert "GLUONJIT_PLAIN is numpy or native, or not set; got 'nativ'" in run_plainly("nativ").stderr
+
+
 def test_blocks_that_drop_their_code_themselves():
     """Detectors of gluon-cv call MXNet's `_clear_cached_op` from `set_nms`; blocks around them are compiled again, too.
     A value in a table is no attribute, so that nothing else tells of its change."""

@@ -50,6 +50,8 @@ def _pass(step: Pass) -> None:
     for rule, names, doc in rules_of(step):
         print(f"  rule {rule} ({', '.join(names)}): {doc}")
     if (case := example_of(step)) is not None:
+        import gluonjit.operators  # noqa: F401  (an example of level `traced` names MXNet's operators)
+
         print(f"\nExample: {case.title}. `{case.pipeline}` makes\n")
         print(textwrap.indent(case.graph.strip(), "  "), "\ninto\n", sep="\n")
         print(textwrap.indent(case.run().strip(), "  "))

@@ -16,6 +16,9 @@ from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.text import parse_graph
 from gluonjit.ir.types import IRError
 
+TAKEN_APART = ("loop", "branch", "call", "with_gradient")
+"""Ops whose regions the pass `differentiate` differentiates, so that they need no rule."""
+
 
 def add_commands(commands: Any) -> None:
     p = commands.add_parser(
@@ -58,6 +61,8 @@ def _run(arguments: argparse.Namespace) -> None:
         "has a kernel of its own": op.has_own_kernel,
     }
     gradient = "none" if op.vjp is None else "zero" if op.vjp is NO_GRADIENT else "has a rule"
+    if op.name in TAKEN_APART:
+        gradient = "by differentiate"
     print(f"traits: {', '.join(trait for trait, has in traits.items() if has) or 'none'}; gradient: {gradient}")
     if (example := primitive_example(op.name)) is not None:
         print(f"\nExample:\n\n{textwrap.indent(example, '  ')}\n\nreturns\n")
