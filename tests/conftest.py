@@ -48,6 +48,7 @@ def pytest_collection(session):
     finally:
         gc.collect()
         gc.freeze()
+        gc.set_threshold(50_000, 20, 20)
         gc.enable()
 
 
