@@ -34,16 +34,15 @@ def test_model_zoo(name, shared):
     folder = shared / "mxnet" / "ref" / "zoo"
     expected = np.load(folder / f"{name}-out.npy")
     meta = json.loads((folder / f"{name}-meta.json").read_text())
-    values = {key: weights(key, shape) for key, (_, shape) in meta["structured"].items()}
-    arrays = {full: mx.nd.array(values[key]) for key, (full, _) in meta["structured"].items()}
+    values = {key: mx.nd.from_numpy(weights(key, shape)) for key, (_, shape) in meta["structured"].items()}
+    arrays = {full: values[key] for key, (full, _) in meta["structured"].items()}
     x = arrays["data"] = mx.nd.array(image(meta["input"]))
     (logits,) = run(mx.sym.load(folder / f"{name}-symbol.json"), arrays)
     assert_close(logits, expected, name)
 
     net = mx.gluon.model_zoo.vision.get_model(name)
-    net.infer_shape(x)
+    net.initialize("zeros")  # of weights whose shape is known to the first call, these are the first values
     for key, p in net._collect_params_with_prefix().items():
-        p.initialize("zeros")
         p.set_data(values[key])
     for active in (False, True) if name in QUICK else (False,):
         net.hybridize(active)
