@@ -27,7 +27,6 @@ from gluonjit.operators.optimizers import update_rules
 from gluonjit.operators.optimizers.update_rules import Rule
 from gluonjit.operators.registry import OperatorError
 from gluonjit.runtime.eager import Eager, Exact, needs_exact
-from gluonjit.runtime.executable import Executable
 
 MAX_STEPS = 16
 """The most lists of weights for which a step is compiled. Programs that train different parameters at every step have
@@ -209,7 +208,7 @@ class _Step:
     @property
     def was_cached(self) -> bool:
         """Whether its code was in the object cache."""
-        return isinstance(self._executable, Executable) and self._executable.was_cached
+        return getattr(self._executable, "was_cached", False)  # other backends have none
 
     def take(self, updates: Sequence[Update]) -> bool:
         """Takes the step; False, and nothing is done, if arrays share memory so that the order would matter."""
