@@ -30,7 +30,8 @@ from gluonjit.codegen.threads.schedule import Span, Step
 from gluonjit.codegen.threads.stamps import Stamps
 from gluonjit.ir.annotations import GUARD, KERNEL, SCRATCH, STRIDES, THREADS, WORKSPACE, WORKSPACE_OFFSET
 from gluonjit.ir.buffers import runs_kernel
-from gluonjit.ir.dims import Extent, aligned, most, relying
+from gluonjit.ir.cost import nanoseconds
+from gluonjit.ir.dims import Dim, Extent, aligned, most, relying
 from gluonjit.ir.graph import Graph, Op
 from gluonjit.ir.kernels.element_plans import Loops
 from gluonjit.ir.kernels.op_plans import Loop
@@ -133,6 +134,9 @@ def _with_rows(graph: Graph, module: Module) -> Graph:
     return replace(graph, ops=tuple(ops)).with_attrs(scratch=most(sizes))
 
 
+_HARDLY_COUNTS = 0.01
+"""The share of a graph's time for which its smallest kernels are compiled fast rather than well: they are half of all
+kernels, take a quarter of LLVM's time, and run less than twice as long."""
 _MANY_CALLS = 100
 """Calls in a function from which on LLVM's lowest level is enough for it: it only passes pointers on. 300 calls took
 LLVM 0.3 s at level 2, as long as fifty kernels, and 0.05 s at level 0; they take some 3 microseconds more."""
@@ -143,6 +147,23 @@ _PADDING = 256
 def _scratch(*graphs: Graph) -> Extent:
     """Scratch bytes per thread: the most that any of these needs, as kernels run one after the other."""
     return aligned(most(g.attrs.get("scratch", 0) for g in graphs), _PADDING)
+
+
+def _brief(graph: Graph, target: Machine) -> set[Op]:
+    """The smallest kernels, which together hardly count in the graph's time. None where dimensions are open: they might
+    be large."""
+    left = graph.attrs.get("cost", 0)
+    if isinstance(left, Dim) or dimensions(graph):
+        return set()
+    left *= _HARDLY_COUNTS
+    kernels = [op for op in graph.ops if runs_kernel(op) and op.definition.level != "control"]
+    found = set()
+    for time, k in sorted((nanoseconds(op, target), k) for k, op in enumerate(kernels)):
+        left -= time
+        if left < 0:
+            break
+        found.add(kernels[k])
+    return found
 
 
 class _Lowering:
@@ -168,6 +189,7 @@ class _Lowering:
         self._of_any_length: dict[Op, OfAnyLength] = {} if self._dims else of_any_length(graph.ops)
         if self._of_any_length:
             module.dims = (LENGTH,)
+        self._brief = _brief(graph, self.target)
         self._kernels: dict[Hashable, str] = {}
         self.relies = False
         """Whether a kernel of the library relies on open dimensions not being 1."""
@@ -253,21 +275,22 @@ class _Lowering:
                 pointers += [workspace, Place("team")]
         lowered, length = self._of_any_length.get(op, (op, None))
         if self.stamps is None:
-            return Call(self.kernel(lowered, alone), pointers, step, length=length)
+            return Call(self.kernel(lowered, alone, op in self._brief), pointers, step, length=length)
         site = self.stamps.kernel(op)
         outer, self.stamps.inside = self.stamps.inside, site
-        name = self.kernel(lowered, alone)
+        name = self.kernel(lowered, alone, op in self._brief)
         self.stamps.inside = outer
         self.stamps.named(site, name)
         return Call(name, pointers, step, site, length)
 
-    def kernel(self, op: Op, alone: bool) -> str:
-        """The name of the function for `op`, which equal ops share; emitted on first use."""
+    def kernel(self, op: Op, alone: bool, brief: bool = False) -> str:
+        """The name of the function for `op`, which equal ops share; emitted on first use. `brief`: compiled fast rather
+        than well."""
         plan = KERNEL.of(op)
         if self._backwards and plan is not None and plan.backwards() is not plan:
             op = replace(op, attrs={**op.attrs, **KERNEL(plan.backwards())})
         is_control = op.definition.level == "control"
-        key = (op_key(op), self._is_cold, (alone, self._backwards) if is_control else None)
+        key = (op_key(op), self._is_cold or brief, (alone, self._backwards) if is_control else None)
         name = self._kernels.get(key)
         if name is None or (is_control and self.stamps is not None):  # each loop has sites of its own
             kind = op.name if plan is None else plan.kernel
@@ -293,6 +316,9 @@ class _Lowering:
                     lower_kernel(name, op, self.module)
                 if library is not None:
                     library.note(name, relies.noted)
+            if not is_control:
+                for f in self.module.functions[self._count :]:
+                    f.is_cold |= brief
             self._report(name if library is not None else None)
         self.calls[name] = self.calls.get(name, 0) + 1
         return name

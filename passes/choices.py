@@ -15,11 +15,11 @@ from typing import NamedTuple, TypeVar
 
 from gluonjit.common.aside import imported
 from gluonjit.ir.annotations import KERNEL
+from gluonjit.ir.cost import nanoseconds
 from gluonjit.ir.graph import Op
 from gluonjit.ir.kernels import Plan
 from gluonjit.ir.machine import Machine
 from gluonjit.passes import tiling
-from gluonjit.passes.cost import nanoseconds
 
 
 class Alternative(NamedTuple):

@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 from gluonjit.ir.annotations import KERNEL, STRIDES, THREADS
 from gluonjit.ir.buffers import is_view, runs_kernel
+from gluonjit.ir.cost import transfer_and_computing
 from gluonjit.ir.dims import HINT, names_of
 from gluonjit.ir.graph import Graph, Op
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.sizes import with_hints
 from gluonjit.ir.work import origin
 from gluonjit.passes.choices import Alternative, choice, not_the_fastest, product_of
-from gluonjit.passes.cost import transfer_and_computing
 
 
 class Row(NamedTuple):

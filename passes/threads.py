@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from gluonjit.ir.annotations import KERNEL, THREADS
 from gluonjit.ir.buffers import is_view, runs_kernel
+from gluonjit.ir.cost import graph_cost, nanoseconds
 from gluonjit.ir.dims import Dim, hint
 from gluonjit.ir.graph import Builder, Graph, Op, Value, rewrite
 from gluonjit.ir.machine import WORTH_A_THREAD, Machine
 from gluonjit.ir.sizes import is_open
-from gluonjit.passes.cost import graph_cost, nanoseconds
 from gluonjit.passes.manager import register_pass
 
 

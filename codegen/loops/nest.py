@@ -43,8 +43,6 @@ _LONGEST_TABLE = 32
 _WINDOW = 40
 """Instructions of an element, as primitives count them, that leave little room for another one's: Philox's, or a
 log-gamma and an exponential, are about 200 of the processor's."""
-_MANY = 1 << 17
-"""Elements for which the tenth that is gained all the same is worth twice the time to compile."""
 _SQUARE_WORK = 8
 """The most operations per element of a loop that is unrolled over the rows of a square."""
 
@@ -322,7 +320,7 @@ def plan_nest(body: Graph, variables: Sequence[Var], index: Index, traced: Trace
     work = 1 + 0.2 * sum(1 for _, _, loops in traced.visits if not loops)
     producers = (body.producers.get(v) for v, _, loops in traced.visits if not loops)
     instructions = sum(op.definition.instructions for op in producers if op is not None)
-    is_long = instructions >= _WINDOW and prod(map(count, variables)) < _MANY
+    is_long = instructions >= _WINDOW
     choice = choose_vector(space.order, traced.references, work, width)
     flat = _flattened(index, traced, space, work, width)
     if flat is not None and flat[2].cost < choice.cost:

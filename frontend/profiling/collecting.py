@@ -12,10 +12,10 @@ import numpy as np
 from gluonjit.codegen.target import host
 from gluonjit.codegen.threads.stamps import Site
 from gluonjit.ir.arena import tenants
+from gluonjit.ir.cost import graph_nanoseconds
 from gluonjit.ir.graph import Graph, Op, Value
 from gluonjit.ir.sizes import with_sizes
 from gluonjit.ir.work import bytes_moved, flops, origin, origins
-from gluonjit.passes.cost import graph_nanoseconds
 from gluonjit.passes.explain import row
 from gluonjit.profiling.measured import Compilation, Event, Kernel, Memory, Profile, Program, Tensor
 from gluonjit.runtime.peaks import peaks as peaks_of
