@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from support import top_benchmarks
+from support.batches import batched
 from support.limits import end_when_stuck, leaving_no_trace, limited
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -32,11 +33,14 @@ def _begin_elsewhere(config):
         config.args = folders[start:] + folders[:start]
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config, items):
     """All workers must have the same order: that of paths, but what takes long comes first, so that no worker begins
-    it when others have nothing left to do."""
+    it when others have nothing left to do. They run cases in batches, of those that -k and -m leave."""
     items.sort(key=lambda item: (item.get_closest_marker("slow") is None, item.path))
+    yield
+    if hasattr(config, "workerinput"):
+        items[:] = batched(items, shared=("leaves_no_trace", "compiled_fast", "request", "tmp_path_factory"))
 
 
 @pytest.hookimpl(wrapper=True)
