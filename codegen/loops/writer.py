@@ -122,7 +122,8 @@ class NestWriter:
     ) -> None:
         """A loop over a part of `trips` iterations, around loops over `rest`; of short rows, several at a time."""
         f, n = self.f, self.together
-        if self.short and (isinstance(trips, Dim) or trips >= n) and all(v is self.plan.vector.var for v in rest):
+        short = self.short and n > 1 and all(v is self.plan.vector.var for v in rest)
+        if short and (isinstance(trips, Dim) or trips >= n):
             # Independent rows hide the latency of each other's sums.
             whole = f.add(begin, f.op(f"and i64 {f.sub(end, begin)}, {-n}"))
             with f.for_(begin, whole, n, hint=name) as loop:
