@@ -77,6 +77,9 @@ def _what(op: Op) -> str:
     shapes = f" -> {op.results[0].type}"
     if not op.regions:
         return op.name + shapes
+    if op.definition.level == "control":
+        kernels = dict.fromkeys(plan.kernel for o in _inside(op) if (plan := KERNEL.of(o)) and plan.computes)
+        return (f"of {', '.join(kernels)}" if kernels else op.name) + shapes
     product = product_of(op)
     if product is None:
         names = dict.fromkeys(o.name for o in op.regions[0].ops if o.name not in ("broadcast", "constant"))
@@ -97,6 +100,12 @@ def _what(op: Op) -> str:
     return (
         f"{taps}{extra}, {x.shape[-1]} -> {product.result.shape[-1]} @{'×'.join(map(str, product.result.shape[1:-1]))}"
     )
+
+
+def _inside(op: Op) -> Iterator[Op]:
+    """The ops of a loop, a branch or a call."""
+    for region in op.regions:
+        yield from region.ops
 
 
 def _why(op: Op, target: Machine) -> Iterator[str]:

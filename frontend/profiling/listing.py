@@ -121,7 +121,7 @@ def _program(p: Program, profile: Profile, top: int, kernels: bool) -> str:
         lines.append(f"  … {len(things) - top} more, {seconds_text(rest)}, {100 * rest / p.seconds:.1f} %")
     loops = [k for k in p.kernels if k.inside is not None] if kernels else []
     if loops:
-        lines.append("  in loops:")
+        lines.append("  in loops, branches and calls:")
         inner = [(*_numbers(k, p, peak[0]), *_what(k)) for k in sorted(loops, key=lambda k: -k.share)[:top]]
         lines += ["  " + line for line in columns(inner, 2)]
     return "\n".join([*lines, "", *_memory(p), ""])

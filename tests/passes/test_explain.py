@@ -56,6 +56,19 @@ def test_loops_concats_and_views():
     assert "4 kernels" in text and "2 views" in text
 
 
+def test_calls_tell_which_kernels_they_run():
+    graph = parse_graph(
+        """graph @g(%x: f32[8,32], %w: f32[32,32]) level legal {
+          %y, %z = call(%x, %w) {captured = 1} (@f(%x: f32[8,32], %w: f32[32,32]) {
+            %p = dot_general(%x, %w) {contract = ((1,), (0,))} %e = exp(%x) %s = cumsum(%e) {axis = 0} return %p, %s
+          })
+          return %y, %z
+        }"""
+    )
+    (row,) = rows(graph)
+    assert (row.kernel, row.what) == ("call", "of matmul, loops, sequential -> f32[8,32]")
+
+
 def test_open_dimensions():
     graph = parse_graph(
         """graph @g(%x: f32[n,l,64], %w: f32[32,64]) level legal {params = (1,)} {
