@@ -65,8 +65,8 @@ def test_calls_tell_which_kernels_they_run():
           return %y, %z
         }"""
     )
-    (row,) = rows(graph)
-    assert (row.kernel, row.what) == ("call", "of matmul, loops, sequential -> f32[8,32]")
+    row = next(r for r in rows(graph) if r.kernel == "call")
+    assert row.what == "of matmul, loops, sequential -> f32[8,32]"
 
 
 def test_open_dimensions():
