@@ -1,6 +1,6 @@
 """Cases of one test function as one item of pytest.
 
-pytest and its workers spend 5 ms on each item, most of which many of our cases do not take themselves."""
+pytest and its workers spend some 3 ms on each item, more than most of our cases take."""
 
 from __future__ import annotations
 
