@@ -4,7 +4,7 @@
 `target`. `interface` says what the caller has to know; `entry` is the way in from Python, `standalone` from a C
 library.
 
-| room | what is in it | start with |
+| folder | what is in it | start with |
 |---|---|---|
 | `text` | LLVM IR as text, what each machine calls an instruction, objects, compiling in parts | `llvm` |
 | `math` | values in registers, the elementwise primitives and functions such as `exp` on them | `values` |
