@@ -22,7 +22,7 @@ from gluonjit.codegen.kernels.batch_split import rows_of
 from gluonjit.codegen.kernels.control import Region, lower_control
 from gluonjit.codegen.loops.any_length import LENGTH, OfAnyLength, of_any_length
 from gluonjit.codegen.loops.loops import keeping_rows, lower_loops, scratch
-from gluonjit.codegen.text.kernel_code import code_of
+from gluonjit.codegen.text.kernel_code import AnySize, code_of
 from gluonjit.codegen.text.llvm import KERNEL_PARAMS, Function, Module
 from gluonjit.codegen.threads.calls import Call, emit_calls
 from gluonjit.codegen.threads.places import Place, Places
@@ -31,7 +31,7 @@ from gluonjit.codegen.threads.stamps import Stamps
 from gluonjit.ir.annotations import GUARD, KERNEL, SCRATCH, STRIDES, THREADS, WORKSPACE, WORKSPACE_OFFSET
 from gluonjit.ir.buffers import runs_kernel
 from gluonjit.ir.cost import nanoseconds
-from gluonjit.ir.dims import Dim, Extent, aligned, most, relying
+from gluonjit.ir.dims import Dim, Extent, aligned, most, relying, right_either_way
 from gluonjit.ir.graph import Graph, Op
 from gluonjit.ir.kernels.element_plans import Loops
 from gluonjit.ir.kernels.op_plans import Loop
@@ -72,9 +72,9 @@ class Library(Protocol):
         """Notes whether a kernel that was just lowered does."""
 
 
-Written = Callable[[Sequence[Function], str | None], None]
-"""Called with functions when they are complete, and with the name of the kernel that they are, if it can go to a
-library."""
+Written = Callable[[Sequence[Function], str | None, bool], None]
+"""Called with functions when they are complete, with the name of the kernel that they are, if it can go to a library,
+and whether that is for any size, so that others are likely to want it."""
 
 
 def lower_program(
@@ -187,8 +187,6 @@ class _Lowering:
         self._dims = dimensions(graph)
         """The open dimensions of the graph, which may be fewer than those of its kernels."""
         self._of_any_length: dict[Op, OfAnyLength] = {} if self._dims else of_any_length(graph.ops)
-        if self._of_any_length:
-            module.dims = (LENGTH,)
         self._brief = _brief(graph, self.target)
         self._kernels: dict[Hashable, str] = {}
         self.relies = False
@@ -230,12 +228,12 @@ class _Lowering:
         self._report()
         return layout
 
-    def _report(self, kernel: str | None = None) -> None:
+    def _report(self, kernel: str | None = None, is_for_any: bool = False) -> None:
         new = self.module.functions[self._count :]
         for f in new:
             f.is_cold |= self._is_cold
         if self.written is not None:
-            self.written(new, kernel)
+            self.written(new, kernel, is_for_any)
         self._count = len(self.module.functions)
 
     def _prepare(self, op: Op, graph: Graph, places: Places) -> None:
@@ -273,19 +271,36 @@ class _Lowering:
                 pointers.append(Place("scratch"))
             if WORKSPACE.of(op):
                 pointers += [workspace, Place("team")]
-        lowered, length = self._of_any_length.get(op, (op, None))
+        lowered, sizes = self._for_any_size(op)
+        own, values, brief = tuple(sizes), tuple(sizes.values()), op in self._brief
         if self.stamps is None:
-            return Call(self.kernel(lowered, alone, op in self._brief), pointers, step, length=length)
+            return Call(self.kernel(lowered, alone, brief, own), pointers, step, sizes=values)
         site = self.stamps.kernel(op)
         outer, self.stamps.inside = self.stamps.inside, site
-        name = self.kernel(lowered, alone, op in self._brief)
+        name = self.kernel(lowered, alone, brief, own)
         self.stamps.inside = outer
         self.stamps.named(site, name)
-        return Call(name, pointers, step, site, length)
+        return Call(name, pointers, step, site, values)
 
-    def kernel(self, op: Op, alone: bool, brief: bool = False) -> str:
+    def _for_any_size(self, op: Op) -> AnySize:
+        """The op that is lowered in place of this one, so that others share its kernel."""
+        if (found := self._of_any_length.get(op)) is not None:
+            return AnySize(found.op, {LENGTH: found.length})
+        code = None if self._dims else code_of(op)
+        return (code and code.for_any_size(op, self.target)) or AnySize(op, {})
+
+    def kernel(self, op: Op, alone: bool, brief: bool = False, own: tuple[str, ...] = ()) -> str:
         """The name of the function for `op`, which equal ops share; emitted on first use. `brief`: compiled fast rather
-        than well."""
+        than well; `own`: the open dimensions of the op in a graph without any."""
+        if not own:
+            return self._kernel(op, alone, brief, False)
+        relied, before, self.module.dims = self.relies, self.module.dims, own
+        with right_either_way():  # the call knows all sizes
+            name = self._kernel(op, alone, brief, True)
+        self.relies, self.module.dims = relied, before
+        return name
+
+    def _kernel(self, op: Op, alone: bool, brief: bool, is_for_any: bool) -> str:
         plan = KERNEL.of(op)
         if self._backwards and plan is not None and plan.backwards() is not plan:
             op = replace(op, attrs={**op.attrs, **KERNEL(plan.backwards())})
@@ -319,7 +334,7 @@ class _Lowering:
             if not is_control:
                 for f in self.module.functions[self._count :]:
                     f.is_cold |= brief
-            self._report(name if library is not None else None)
+            self._report(name if library is not None else None, is_for_any)
         self.calls[name] = self.calls.get(name, 0) + 1
         return name
 

@@ -86,8 +86,8 @@ def compiled(
         expected = _count_kernels(planned)
         with Parts(module, target, get_num_threads()) as parts:
 
-            def written(functions: Sequence[Function], kernel: str | None) -> None:
-                parts.add(functions, kernel)
+            def written(functions: Sequence[Function], kernel: str | None, is_for_any: bool) -> None:
+                parts.add(functions, kernel, is_for_any)
                 progress.part("kernels", len(module.functions) / expected)
 
             with stage("code generation"):

@@ -23,6 +23,7 @@ from dataclasses import replace
 from typing import Any
 
 from gluonjit.codegen.loops.access import Buffer, Index
+from gluonjit.codegen.loops.any_size import any_size
 from gluonjit.codegen.loops.footprint import Reference, Tracer, trace
 from gluonjit.codegen.loops.handler import Handler
 from gluonjit.codegen.loops.index import Affine, Var, affine, variable
@@ -68,7 +69,7 @@ def supported(body: Graph) -> str | None:
     return None
 
 
-@writes(Loops, Copy, same_sums=always)
+@writes(Loops, Copy, same_sums=always, for_any_size=any_size)
 def lower_loops(name: str, op: Op, module: Module) -> None:
     """Appends the kernel to the module. Its table: operands, results, and, if it keeps rows, memory of each thread (see
     `scratch`). A `rare` one is not cut; what is fetched `ahead`: see `Handler`."""

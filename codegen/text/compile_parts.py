@@ -22,8 +22,9 @@ from gluonjit.ir.machine import Machine
 
 _PART = 150_000
 """Characters of LLVM IR that take about 50 ms. Smaller parts are not worth a thread and the fixed cost of a part."""
-_ALONE = 6_000
-"""Characters of a kernel that is worth keeping: it takes about 2 ms, and a part of its own costs half a millisecond."""
+_ALONE, _ALONE_FOR_ANY = 6_000, 1_500
+"""Characters of a kernel that is worth keeping: it takes about 5 ms, and a part of its own costs one or two. Fewer, if
+it is for any size."""
 _COLD = 0
 """LLVM's optimization level for cold functions: it takes a quarter of the time, or less."""
 
@@ -70,18 +71,18 @@ class Parts:
         for thread in self._threads:
             thread.join()
 
-    def add(self, functions: Sequence[Function], kernel: str | None = None) -> None:
+    def add(self, functions: Sequence[Function], kernel: str | None = None, is_for_any: bool = False) -> None:
         """Adds functions that are complete. Internal ones need not be added: they follow their callers.
 
         `kernel`: the name of the kernel that they are, if other programs could use it. It has objects of its own,
-        unless it is small.
+        unless it is small, in particular one that is not for any size.
         """
         aside.check()
         for function in functions:
             function.end()
         functions = [f for f in functions if f.linkage != "internal"]
         length = sum(len(f.text()) for f in functions)
-        if kernel is not None and length >= _ALONE:
+        if kernel is not None and length >= (_ALONE_FOR_ANY if is_for_any else _ALONE):
             for kind in self._levels:
                 if alike := [f for f in functions if f.is_cold is kind]:
                     self._of_kernels.setdefault(kernel, []).append(len(self._objects))

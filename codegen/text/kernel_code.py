@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 
 from gluonjit.codegen.text.llvm import Module
@@ -22,9 +22,21 @@ SameSums = Callable[[Op, Machine, int], bool]
 `least`, so that threads may compute parts of the rows."""
 
 
+class AnySize(NamedTuple):
+    """An op with open dimensions, and their sizes, with which it is one that has none."""
+
+    op: Op
+    sizes: Mapping[str, int]
+
+
+ForAnySize = Callable[[Op, Machine], AnySize | None]
+"""`for_any_size(op, target)`: what ops that differ in sizes alone have in common, if one kernel serves them all."""
+
+
 class KernelCode(NamedTuple):
     lower: Lower
     same_sums: SameSums
+    for_any_size: ForAnySize
 
 
 _CODE: dict[type[Plan], KernelCode] = {}
@@ -39,12 +51,18 @@ def always(op: Op, target: Machine, least: int) -> bool:
     return True
 
 
-def writes(*plans: type[Plan], same_sums: SameSums = never) -> Callable[[_L], _L]:
+def for_one_size(op: Op, target: Machine) -> AnySize | None:
+    return None
+
+
+def writes(
+    *plans: type[Plan], same_sums: SameSums = never, for_any_size: ForAnySize = for_one_size
+) -> Callable[[_L], _L]:
     """Declares a function to write the kernels of these plans."""
 
     def declare(lower: _L) -> _L:
         for plan in plans:
-            _CODE[plan] = KernelCode(lower, same_sums)
+            _CODE[plan] = KernelCode(lower, same_sums, for_any_size)
         return lower
 
     return declare

@@ -21,8 +21,8 @@ class Call:
     step: Step
     site: int | None = None
     """The kernel's number in `codegen.threads.stamps`, if the program is to be measured."""
-    length: int | None = None
-    """What the kernel is told, if it is one of any length (`codegen/loops/any_length`)."""
+    sizes: tuple[int, ...] = ()
+    """Of the open dimensions that the kernel has in a program without any."""
 
 
 def emit_calls(f: Function, layout: Layout, calls: Sequence[Call], alone: bool, scratch: Extent) -> None:
@@ -33,16 +33,11 @@ def emit_calls(f: Function, layout: Layout, calls: Sequence[Call], alone: bool, 
     """
     dims = layout.dims
     watch = _watch(f, layout)
-    sizes = len(f.module.dims)
-    before = sizes + (watch is not None)
-    own = f.alloca("ptr", before + max((len(c.pointers) for c in calls), default=1))
-    if watch is not None:
-        f.store("ptr", watch.area, own, align=8)
-        own = f.gep("ptr", own, 1)
+    before = max(len(dims) + (watch is not None), *(len(c.sizes) for c in calls), 0)
+    own = f.gep("ptr", f.alloca("ptr", before + max((len(c.pointers) for c in calls), default=1)), before)
     for k, (name, slot) in enumerate(zip(dims, layout.size_slots, strict=True)):
         f.sizes[name] = f.load("i64", f.gep("ptr", "%table", slot), align=8)
-        f.store("i64", f.sizes[name], f.gep("ptr", own, len(dims) - 1 - k), align=8)
-    own = f.gep("ptr", own, sizes)
+        f.store("i64", f.sizes[name], f.gep("ptr", own, -1 - k), align=8)
     arena = f.table(layout.arena_slot)
 
     def pointer(place: Place) -> str:
@@ -57,8 +52,10 @@ def emit_calls(f: Function, layout: Layout, calls: Sequence[Call], alone: bool, 
         # Pointers are found again for each call: kept for the whole function, they take LLVM several times as long.
         for k, place in enumerate(c.pointers):
             f.store("ptr", pointer(place), f.gep("ptr", own, k), align=8)
-        if c.length is not None:
-            f.store("i64", c.length, f.gep("ptr", own, -1), align=8)
+        for k, size in enumerate(c.sizes):
+            f.store("i64", size, f.gep("ptr", own, -1 - k), align=8)
+        if watch is not None and not c.sizes:
+            f.store("ptr", watch.area, f.gep("ptr", own, -1 - len(f.module.dims)), align=8)
         f.call(c.kernel, "void", ("ptr", own), ("i64", thread), ("i64", nthreads))
         if watch is not None and c.site is not None:
             watch.ended(c.site)

@@ -17,7 +17,8 @@ from support.programs import random_program
 
 @pytest.fixture(autouse=True)
 def small_kernels_too(object_cache, monkeypatch):
-    monkeypatch.setattr(compile_parts, "_ALONE", 1)
+    for name in ("_ALONE", "_ALONE_FOR_ANY"):
+        monkeypatch.setattr(compile_parts, name, 1)
 
 
 @pytest.fixture

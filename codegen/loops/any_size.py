@@ -1,0 +1,209 @@
+"""Loops that serve any number of elements: ops that differ in their sizes alone share a kernel.
+
+Most kernels of a net's training are loops, and few of them are different: each layer has the same ones, for its own
+number of pixels and channels. Where nothing but trip counts would differ, the code is written for open ones, and the
+call passes the sizes. There are two forms (`any_length`
+has another):
+
+* [p, c, q], where all values have the same shape, or are vectors, one number for each channel, or numbers. Results are
+  of one kind; or they are sums of a number of pixels that is not open;
+* what only moves elements: a transpose of the fewest axes, some of them reversed.
+
+Whatever may be the vector's axis is a multiple of a vector, or static: then no code is for parts of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+from gluonjit.codegen.text.kernel_code import AnySize
+from gluonjit.ir.annotations import GUARD, KERNEL, STRIDES, THREADS
+from gluonjit.ir.dims import LOWEST, Extent, Shape, named
+from gluonjit.ir.graph import Builder, Graph, Op, Value
+from gluonjit.ir.kernels.element_plans import Loops
+from gluonjit.ir.machine import Machine
+from gluonjit.ir.primitives.movement import broadcast_dims
+from gluonjit.ir.types import F32
+
+_RUN = 64
+"""Elements up to which runs that stay together are copied by code for their very number."""
+
+
+def any_size(op: Op, target: Machine) -> AnySize | None:
+    """The op for any size, if it is of one of the forms."""
+    plan = KERNEL.of(op)
+    if not isinstance(plan, Loops) or plan.rare or plan.keeps_rows or STRIDES.of(op) or GUARD.of(op) is not None:
+        return None
+    if any(0 in v.shape for v in (*op.operands, *op.results)):
+        return None
+    sizes: dict[str, int] = {}
+    opened = _moving(op.regions[0], target, sizes) or _computing(op.regions[0], target, sizes)
+    if opened is None or not sizes:
+        return None
+    operands = tuple(Value(v.name, new.type) for v, new in zip(op.operands, opened.inputs, strict=True))
+    results = tuple(Value(v.name, new.type) for v, new in zip(op.results, opened.outputs, strict=True))
+    attrs = {k: v for k, v in op.attrs.items() if k != THREADS.name}  # which the call heeds
+    return AnySize(replace(op, operands=operands, results=results, attrs=attrs, regions=(opened,)), sizes)
+
+
+def _opened(name: str, n: int, unit: int, sizes: dict[str, int]) -> Extent:
+    """`n`, open if it is several times `unit`."""
+    if n % unit or n // unit < LOWEST:
+        return n
+    sizes[name] = n // unit
+    return unit * named(name)
+
+
+# ---- what is computed
+
+
+def _computing(body: Graph, target: Machine, sizes: dict[str, int]) -> Graph | None:
+    if not all(map(_treats_all_alike, body.ops)):
+        return None
+    shapes = {v.shape for v in (*body.inputs, *(r for op in body.ops for r in op.results))}
+    whole: tuple[int, ...] = max(shapes, key=lambda shape: (prod(shape), len(shape)))
+    axes = {axis for op in body.ops if (axis := _channel_axis(op, whole)) is not None}
+    if not axes:
+        return None
+    axis, *others = axes
+    if others or axis < 0 or len(whole) < 2:
+        return None
+    channels = whole[axis : axis + 1]
+    is_sum = any(op.name == "reduce" for op in body.ops)
+    if not shapes <= {whole, channels, ()} or {v.shape for v in body.outputs} != {channels if is_sum else whole}:
+        return None
+    lanes, before, after = target.lanes(F32), prod(whole[:axis]), prod(whole[axis + 1 :])
+    if is_sum and after == 1:  # with many channels at a time, code for any number of pixels is three times as long
+        return None
+    open_channels = _opened("c", channels[0], 1 if after > 1 else lanes, sizes)
+    shape: list[Extent] = [before, open_channels, after]
+    if not is_sum:
+        shape[0], shape[2] = _opened("p", before, 1, sizes), _opened("q", after, lanes, sizes)
+    first, last = int(before == 1), 3 - int(after == 1)
+    return _with_shapes(body, {whole: tuple(shape[first:last]), channels: (open_channels,), (): ()}, 1 - first)
+
+
+def _treats_all_alike(op: Op) -> bool:
+    """Whether the op does the same for all elements of its result, as far as sizes do not matter."""
+    if op.name == "constant":
+        return op.result.shape == ()
+    return op.definition.elementwise or op.name in ("broadcast", "reduce")
+
+
+def _channel_axis(op: Op, whole: Shape) -> int | None:
+    """The axis of the channels, as far as the op tells; -1 if it knows no such axis."""
+    if op.name == "broadcast" and op.operands[0].ndim:
+        dims = broadcast_dims(op.operands[0].ndim, op.result.shape, op.attrs["dims"])
+        return dims[0] if len(dims) == 1 and op.result.shape == whole else -1
+    if op.name == "reduce":
+        left = set(range(len(whole))) - set(op.attrs["axes"])
+        return left.pop() if len(left) == 1 and op.operands[0].shape == whole else -1
+    return None
+
+
+def _with_shapes(body: Graph, shapes: Mapping[Shape, Shape], axis: int) -> Graph:
+    """The body with other shapes, in which channels are an axis of another number."""
+    b = Builder(body.name, body.level)
+    env = {v: b.input(v.name, v.type.with_shape(shapes[v.shape])) for v in body.inputs}
+    for op in body.ops:
+        attrs: dict[str, Any] = dict(op.attrs)
+        if op.name == "broadcast":
+            attrs["shape"] = shapes[op.result.shape]
+            attrs["dims"] = (axis,) if op.operands[0].ndim else ()
+        elif op.name == "reduce":
+            rank = len(shapes[op.operands[0].shape])
+            attrs["axes"] = tuple(k for k in range(rank) if k != axis)
+        env.update(zip(op.results, b.emit(op.name, [env[v] for v in op.operands], attrs), strict=True))
+    return b.build([env[v] for v in body.outputs])
+
+
+# ---- what is moved
+
+
+@dataclass(eq=False)
+class _Atom:
+    """A part of an axis that is moved as a whole."""
+
+    size: int
+    reversed: bool = False
+
+
+def _moving(body: Graph, target: Machine, sizes: dict[str, int]) -> Graph | None:
+    """A transpose of as few axes as possible, if that is what the body is."""
+    if len(body.inputs) != 1 or not body.ops or body.outputs != (body.ops[-1].result,):
+        return None
+    if any(op.name not in ("transpose", "reshape", "reverse") for op in body.ops):
+        return None
+    before = [_Atom(n) for n in body.inputs[0].shape]
+    axes = [[atom] for atom in before]
+    for op, v in zip(body.ops, (body.inputs[0], *(op.result for op in body.ops)), strict=False):
+        if op.operands != (v,):
+            return None
+        if op.name == "transpose":
+            axes = [axes[k] for k in op.attrs["perm"]]
+        elif op.name == "reverse":
+            for k in op.attrs["axes"]:
+                for atom in axes[k]:
+                    atom.reversed = not atom.reversed
+        else:
+            cut = _cut([atom for axis in axes for atom in axis], op.result.shape, before)
+            if cut is None:
+                return None
+            axes = cut
+    after = [atom for axis in axes for atom in axis if atom.size > 1]
+    before = _merged([atom for atom in before if atom.size > 1], after)
+    if len(before) < 2 or before == after:
+        return None
+    extents: dict[_Atom, Extent] = {}
+    lanes, last = target.lanes(F32), before[-1]
+    is_run = last is after[-1] and last.size <= _RUN
+    unit = 1 if is_run and last.size % lanes == 0 else lanes
+    for k, atom in enumerate(before):
+        extents[atom] = last.size if is_run and atom is last else _opened(f"n{k}", atom.size, unit, sizes)
+    b = Builder(body.name, body.level)
+    v = b.input(body.inputs[0].name, body.inputs[0].type.with_shape(tuple(extents[atom] for atom in before)))
+    if turned := tuple(k for k, atom in enumerate(before) if atom.reversed):
+        v = b.reverse(v, axes=turned)
+    return b.build([b.transpose(v, perm=tuple(before.index(atom) for atom in after))])
+
+
+def _cut(atoms: Sequence[_Atom], shape: Sequence[Any], before: list[_Atom]) -> list[list[_Atom]] | None:
+    """The atoms as axes of these sizes. Some may have to be cut, in `before`, too; None if they cannot."""
+    left, axes = list(atoms), []
+    for n in shape:
+        axis: list[_Atom] = []
+        while (size := prod(atom.size for atom in axis)) < n:
+            atom = left.pop(0)
+            outer = n // size
+            if atom.size > outer:
+                if n % size or atom.size % outer:
+                    return None
+                inner = _Atom(atom.size // outer, atom.reversed)
+                atom.size = outer
+                left.insert(0, inner)
+                before.insert(before.index(atom) + 1, inner)
+            axis.append(atom)
+        if size != n:
+            return None
+        axes.append(axis)
+    for atom in left:  # of size 1
+        axes[-1].append(atom)
+    return axes
+
+
+def _merged(before: list[_Atom], after: list[_Atom]) -> list[_Atom]:
+    """Neighbours that stay neighbours become one, in both lists; returns the first."""
+    k = 0
+    while k + 1 < len(before):
+        a, b = before[k : k + 2]
+        at = after.index(a)
+        if after[at + 1 : at + 2] == [b] and a.reversed == b.reversed:
+            a.size *= b.size
+            before.remove(b)
+            after.remove(b)
+        else:
+            k += 1
+    return before

@@ -1,0 +1,173 @@
+"""Loops that serve any size: which ops share a kernel, and that it computes what each of them means."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gluonjit.codegen import program
+from gluonjit.codegen.loops.any_size import any_size
+from gluonjit.ir.annotations import KERNEL, STRIDES, THREADS
+from gluonjit.ir.graph import Builder
+from gluonjit.ir.interpreter import evaluate
+from gluonjit.ir.kernels.element_plans import Loops
+from gluonjit.ir.structure import op_key
+from gluonjit.ir.types import F32, TensorType
+from gluonjit.runtime.compiler import compile_graph
+from support.kernels import body, kernel, opened, runnable_targets
+
+
+def f32(*shape):
+    return TensorType(F32, shape)
+
+
+def updated(b, w, g, rate):
+    new = b.sub(w, b.mul(g, b.broadcast(rate, shape=w.shape)))
+    return new, b.maximum(new, b.broadcast(b.constant(0, F32), shape=w.shape))
+
+
+def scaled(axis):
+    def make(b, x, g):
+        return b.mul(x, b.broadcast(g, shape=x.shape, dims=(axis,)))
+
+    return make
+
+
+def summed(b, x, g):
+    return b.mul(b.reduce(b.mul(x, x), op="sum", axes=(0, 2)), g)
+
+
+def packed(b, w):
+    """[I, O] → [P, I, 16]."""
+    inputs, outputs = w.shape
+    return b.transpose(b.reshape(w, shape=(inputs, outputs // 16, 16)), perm=(1, 0, 2))
+
+
+def turned(b, w):
+    return b.transpose(b.reverse(w, axes=(2,)), perm=(2, 1, 0))
+
+
+def merged(b, x):
+    """[N, C, H, W] → [N, H·W, C], by way of shapes that a transpose of fewer axes does not need."""
+    n, c, h, w = x.shape
+    return b.reshape(b.transpose(x, perm=(0, 2, 3, 1)), shape=(n, h * w, c))
+
+
+def shuffled(b, x):
+    """Channels in groups, as ShuffleNet's."""
+    n, c, h, w = x.shape
+    v = b.transpose(b.reshape(x, shape=(n, 4, c // 4, h, w)), perm=(0, 2, 1, 3, 4))
+    return b.reshape(v, shape=(n, c, h, w))
+
+
+FORMS = {
+    "last axis": (scaled(3), [[f32(2, h, h, c), f32(c)] for h, c in ((3, 32), (5, 64), (2, 96))]),
+    "first axis": (scaled(0), [[f32(c, 3, 16), f32(c)] for c in (2, 3, 32)]),
+    "an axis between": (scaled(1), [[f32(n, c, 4, q), f32(c)] for n, c, q in ((2, 3, 8), (4, 32, 16), (3, 7, 24))]),
+    "sums": (summed, [[f32(2, c, 48), f32(c)] for c in (2, 5, 64)]),
+    "packing": (packed, [[f32(i, o)] for i, o in ((3, 32), (16, 64), (5, 128))]),
+    "turning": (turned, [[f32(o, i, 9)] for o, i in ((32, 32), (64, 32), (32, 96))]),
+    "merging": (merged, [[f32(4, c, h, w)] for c, h, w in ((32, 4, 8), (64, 8, 8), (96, 4, 8))]),
+    "groups": (shuffled, [[f32(2, c, h, h)] for c, h in ((128, 16), (256, 16), (128, 32))]),
+    "runs": (shuffled, [[f32(n, c, 8, 8)] for n, c in ((2, 128), (3, 256), (2, 24))]),
+}
+
+
+def fused(make, types, **attrs):
+    op = kernel(body(make, *types), attrs=KERNEL(Loops()))
+    return replace(op, attrs={**op.attrs, **attrs})
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_one_kernel_computes_what_each_op_means(name):
+    make, cases = FORMS[name]
+    rng = np.random.default_rng(len(name))
+    for target in runnable_targets():
+        found = [any_size(fused(make, types), target) for types in cases]
+        assert all(f is not None for f in found)
+        assert len({op_key(f.op) for f in found}) == 1
+        (graph,) = found[0].op.regions
+        run = opened(graph, target)
+        for k, (types, f) in enumerate(zip(cases, found, strict=True)):
+            assert min(f.sizes.values()) >= 2
+            static = body(make, *types)
+            inputs = [rng.standard_normal(t.shape).astype(np.float32) for t in types]
+            wanted, _ = evaluate(static, inputs)
+            shapes = [tuple(n if isinstance(n, int) else n.at(f.sizes) for n in v.shape) for v in graph.inputs]
+            got = run(f.sizes, [x.reshape(s) for x, s in zip(inputs, shapes, strict=True)], 1 + k, bool(k % 2))
+            for a, b in zip(got, wanted, strict=True):
+                np.testing.assert_allclose(a.reshape(b.shape), b, rtol=2e-6, atol=1e-6)
+
+
+def test_threads_are_the_callers_business():
+    alone, shared = (fused(packed, [f32(16, 64)], **attrs) for attrs in (THREADS(1), {}))
+    target = runnable_targets()[0]
+    assert op_key(any_size(alone, target).op) == op_key(any_size(shared, target).op)
+
+
+def constant(b, x):
+    return b.add(x, b.constant(np.arange(64, dtype=np.float32)))
+
+
+def normalized(b, x):
+    total = b.reduce(x, op="sum", axes=(0,))
+    return b.div(x, b.broadcast(total, shape=x.shape, dims=(1,)))
+
+
+def cut_unevenly(b, x):
+    return b.reshape(b.transpose(x, perm=(1, 0)), shape=(6, 32))
+
+
+def two_axes(b, x, y):
+    return b.add(scaled(0)(b, x, y), scaled(1)(b, x, y))
+
+
+OTHERS = {
+    "constants of a size": (constant, [f32(64)], {}),
+    "a sum that its terms need": (normalized, [f32(16, 64)], {}),
+    "axes that are cut across others": (cut_unevenly, [f32(12, 16)], {}),
+    "vectors along two axes": (two_axes, [f32(64, 64), f32(64)], {}),
+    "what is empty": (turned, [f32(0, 32, 64)], {}),
+    "what any_length is for": (updated, [f32(64), f32(64), f32()], {}),
+    "parts of buffers": (packed, [f32(16, 64)], STRIDES(((128, 2), None))),
+    "no loop": (lambda b, x: b.gather(x, b.constant(np.zeros(64, np.int32)), axis=0), [f32(64)], {}),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_ops_have_kernels_of_their_own(name):
+    make, types, attrs = OTHERS[name]
+    assert any_size(fused(make, types, **attrs), runnable_targets()[0]) is None
+
+
+def layer(channels, pixels):
+    """relu(x · g), and the same in order along its pixels."""
+    b = Builder("layer", "traced")
+    x, g = b.input("x", f32(2, channels, pixels)), b.input("g", f32(channels))
+    y = b.mul(x, b.broadcast(g, shape=x.shape, dims=(1,)))
+    y = b.maximum(y, b.broadcast(b.constant(0, F32), shape=y.shape))
+    return b.build([y, b.sort(y, axis=2)[0]])
+
+
+def test_layers_of_other_widths_compile_less(object_cache, monkeypatch):
+    names = []
+    real = program.lower_kernel
+
+    def lower(name, *rest):
+        names.append(name)
+        real(name, *rest)
+
+    monkeypatch.setattr(program, "lower_kernel", lower)
+    counts = []
+    rng = np.random.default_rng(3)
+    for channels, pixels in ((32, 64), (64, 64), (96, 128), (24, 40)):
+        graph = layer(channels, pixels)
+        inputs = [rng.standard_normal(v.type.shape).astype(np.float32) * 3 for v in graph.inputs]
+        names.clear()
+        got, _ = compile_graph(graph).run(inputs)
+        counts.append(len(names))
+        for a, b in zip(got, evaluate(graph, inputs)[0], strict=True):
+            np.testing.assert_array_equal(a, b)
+    assert counts[0] == 2 and counts[1:] == [1, 1, 1]  # sorting has a kernel for each size
