@@ -12,6 +12,6 @@ library.
 | `threads` | the order in which kernels are called, their memory, barriers, the team | `calls` |
 | `kernels` | products, convolutions, sorting, loops of the graph; the register tile that products share | `tiles` |
 
-A room uses those above it (`loops` and `threads` do not use each other), which a test enforces. A kernel's code is
+A folder uses those above it (`loops` and `threads` do not use each other), which a test enforces. A kernel's code is
 found by the kernel's name (`text/kernel_code`).
 """
