@@ -134,9 +134,11 @@ def _with_rows(graph: Graph, module: Module) -> Graph:
     return replace(graph, ops=tuple(ops)).with_attrs(scratch=most(sizes))
 
 
-_HARDLY_COUNTS = 0.01
-"""The share of a graph's time for which its smallest kernels are compiled fast rather than well: they are half of all
-kernels, take a quarter of LLVM's time, and run less than twice as long."""
+_HARDLY_COUNTS, _BRIEF = 0.01, 2000.0
+"""The share of a graph's time for which its smallest loops, of so many nanoseconds each at most, are compiled fast
+rather than well: they are half of all kernels of a Transformer, take a tenth of LLVM's time, and run two or three times
+as long. Tiles of accumulators are not among them: at LLVM's lowest level these would leave registers, and take ten
+times as long."""
 _MANY_CALLS = 100
 """Calls in a function from which on LLVM's lowest level is enough for it: it only passes pointers on. 300 calls took
 LLVM 0.3 s at level 2, as long as fifty kernels, and 0.05 s at level 0; they take some 3 microseconds more."""
@@ -150,17 +152,17 @@ def _scratch(*graphs: Graph) -> Extent:
 
 
 def _brief(graph: Graph, target: Machine) -> set[Op]:
-    """The smallest kernels, which together hardly count in the graph's time. None where dimensions are open: they might
+    """The smallest loops, which together hardly count in the graph's time. None where dimensions are open: they might
     be large."""
     left = graph.attrs.get("cost", 0)
     if isinstance(left, Dim) or dimensions(graph):
         return set()
     left *= _HARDLY_COUNTS
-    kernels = [op for op in graph.ops if runs_kernel(op) and op.definition.level != "control"]
+    kernels = [op for op in graph.ops if runs_kernel(op) and (plan := KERNEL.of(op)) is not None and plan.by_element]
     found = set()
     for time, k in sorted((nanoseconds(op, target), k) for k, op in enumerate(kernels)):
         left -= time
-        if left < 0:
+        if left < 0 or time > _BRIEF:
             break
         found.add(kernels[k])
     return found
