@@ -160,6 +160,8 @@ def _moving(body: Graph, target: Machine, sizes: dict[str, int]) -> Graph | None
     extents: dict[_Atom, Extent] = {}
     lanes, last = target.lanes(F32), before[-1]
     is_run = last is after[-1] and last.size <= _RUN
+    if after[-1].size % lanes and not is_run:  # few are interleaved by shuffles that are for their very number
+        return None
     unit = 1 if is_run and last.size % lanes == 0 else lanes
     for k, atom in enumerate(before):
         extents[atom] = last.size if is_run and atom is last else _opened(f"n{k}", atom.size, unit, sizes)
