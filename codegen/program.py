@@ -20,7 +20,7 @@ from typing import Protocol
 from gluonjit.codegen.interface import Interface, Layout, Prepare
 from gluonjit.codegen.kernels.batch_split import rows_of
 from gluonjit.codegen.kernels.control import Region, lower_control
-from gluonjit.codegen.loops.any_length import LENGTH, OfAnyLength, of_any_length
+from gluonjit.codegen.loops.any_size import of_any_length
 from gluonjit.codegen.loops.loops import keeping_rows, lower_loops, scratch
 from gluonjit.codegen.text.kernel_code import AnySize, code_of
 from gluonjit.codegen.text.llvm import KERNEL_PARAMS, Function, Module
@@ -188,7 +188,7 @@ class _Lowering:
         self.calls_host = False
         self._dims = dimensions(graph)
         """The open dimensions of the graph, which may be fewer than those of its kernels."""
-        self._of_any_length: dict[Op, OfAnyLength] = {} if self._dims else of_any_length(graph.ops)
+        self._of_any_length: dict[Op, AnySize] = {} if self._dims else of_any_length(graph.ops)
         self._brief = _brief(graph, self.target)
         self._kernels: dict[Hashable, str] = {}
         self.relies = False
@@ -287,7 +287,7 @@ class _Lowering:
     def _for_any_size(self, op: Op) -> AnySize:
         """The op that is lowered in place of this one, so that others share its kernel."""
         if (found := self._of_any_length.get(op)) is not None:
-            return AnySize(found.op, {LENGTH: found.length})
+            return found
         code = None if self._dims else code_of(op)
         return (code and code.for_any_size(op, self.target)) or AnySize(op, {})
 

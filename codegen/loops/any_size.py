@@ -2,9 +2,10 @@
 
 Most kernels of a net's training are loops, and few of them are different: each layer has the same ones, for its own
 number of pixels and channels. Where nothing but trip counts would differ, the code is written for open ones, and the
-call passes the sizes. There are two forms (`any_length`
-has another):
+call passes the sizes. There are three forms:
 
+* [length], where all values have the same shape, or are numbers. Only where a program has several lengths: they are the
+  weights that an optimizer steps;
 * [p, c, q], where all values have the same shape, or are vectors, one number for each channel, or numbers. Results are
   of one kind; or they are sums of a number of pixels that is not open;
 * what only moves elements: a transpose of the fewest axes, some of them reversed.
@@ -14,7 +15,7 @@ Whatever may be the vector's axis is a multiple of a vector, or static: then no 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -26,6 +27,7 @@ from gluonjit.ir.graph import Builder, Graph, Op, Value
 from gluonjit.ir.kernels.element_plans import Loops
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.primitives.movement import broadcast_dims
+from gluonjit.ir.structure import op_key
 from gluonjit.ir.types import F32
 
 _RUN = 64
@@ -34,18 +36,24 @@ _RUN = 64
 
 def any_size(op: Op, target: Machine) -> AnySize | None:
     """The op for any size, if it is of one of the forms."""
-    plan = KERNEL.of(op)
-    if not isinstance(plan, Loops) or plan.rare or plan.keeps_rows or STRIDES.of(op) or GUARD.of(op) is not None:
-        return None
-    if any(0 in v.shape for v in (*op.operands, *op.results)):
+    if not _may_be_open(op) or any(0 in v.shape for v in (*op.operands, *op.results)):
         return None
     sizes: dict[str, int] = {}
     opened = _moving(op.regions[0], target, sizes) or _computing(op.regions[0], target, sizes)
-    if opened is None or not sizes:
-        return None
+    return None if opened is None or not sizes else _with_body(op, opened, sizes)
+
+
+def _may_be_open(op: Op) -> bool:
+    plan = KERNEL.of(op)
+    plain = isinstance(plan, Loops) and not plan.rare and not plan.keeps_rows
+    return plain and not STRIDES.of(op) and GUARD.of(op) is None
+
+
+def _with_body(op: Op, opened: Graph, sizes: Mapping[str, int]) -> AnySize:
+    """The op with this body, in terms of `sizes`, and without what the call heeds."""
     operands = tuple(Value(v.name, new.type) for v, new in zip(op.operands, opened.inputs, strict=True))
     results = tuple(Value(v.name, new.type) for v, new in zip(op.results, opened.outputs, strict=True))
-    attrs = {k: v for k, v in op.attrs.items() if k != THREADS.name}  # which the call heeds
+    attrs = {k: v for k, v in op.attrs.items() if k != THREADS.name}
     return AnySize(replace(op, operands=operands, results=results, attrs=attrs, regions=(opened,)), sizes)
 
 
@@ -55,6 +63,42 @@ def _opened(name: str, n: int, unit: int, sizes: dict[str, int]) -> Extent:
         return n
     sizes[name] = n // unit
     return unit * named(name)
+
+
+# ---- what has one axis
+
+_LENGTH = "length"
+_SIZES = 4
+"""Different lengths from which on one kernel for all is worth the few instructions more that each takes."""
+_SHORTEST = 16
+"""Shorter arrays take less time, and less code, with their length known."""
+
+
+def of_any_length(ops: Iterable[Op]) -> dict[Op, AnySize]:
+    """Those of a program's ops that differ from enough others in their length alone."""
+    alike: dict[Hashable, list[tuple[Op, AnySize]]] = {}
+    for op in ops:
+        if (found := _any_length(op)) is not None:
+            alike.setdefault(op_key(found.op), []).append((op, found))
+    return {
+        op: found
+        for group in alike.values()
+        if len({found.sizes[_LENGTH] for _, found in group}) >= _SIZES
+        for op, found in group
+    }
+
+
+def _any_length(op: Op) -> AnySize | None:
+    if not _may_be_open(op):
+        return None
+    (body,), shape = op.regions, op.results[0].shape
+    if len(shape) != 1 or not isinstance(shape[0], int) or shape[0] < _SHORTEST:
+        return None
+    shapes = {v.shape for v in (*body.inputs, *(r for o in body.ops for r in o.results))}
+    if not shapes <= {shape, ()} or any(o.name == "reduce" or not _treats_all_alike(o) for o in body.ops):
+        return None
+    opened = _with_shapes(body, {shape: (named(_LENGTH),), (): ()}, 0)
+    return _with_body(op, opened, {_LENGTH: shape[0]})
 
 
 # ---- what is computed
