@@ -306,21 +306,21 @@ class BlockCompiler:
             compiled=lambda callee, seconds: self._note(COMPILED, why, signature, callee, seconds, line),
             signature=", ".join(map(str, types)),
         )
+        first, known.initializes = known.initializes, False
         if not waits:
             session.compile_meanwhile(lambda problem: self._compiled_meanwhile(session, known, device, problem))
         elif not modes.recording:
-            if self._computes_first_call(known, session):
+            if first and self._computes_first_call(session):
                 session.compute_once()
             else:
                 _ = session.callee  # compiled now, so that a failure leaves nothing behind
                 self._share(session, known, device)
         return BlockCode(known, session, known.input_types(types), device, self._recorded(known, signature, why))
 
-    def _computes_first_call(self, known: Trace, session: Session) -> bool:
+    def _computes_first_call(self, session: Session) -> bool:
         """Whether NumPy computes the call that initializes parameters: programs make one to that end, before they train
         the block, which takes other code."""
-        first, known.initializes = known.initializes, False
-        return first and not session.is_open and self.backend is get_backend(None) and not pays_at_once(session.graph)
+        return not session.is_open and self.backend is get_backend(None) and not pays_at_once(session.graph)
 
     def _compiled_meanwhile(
         self, session: Session, known: Trace, device: Context | None, problem: Exception | None

@@ -68,7 +68,7 @@ class Trace:
     ) -> None:
         self.name = recorder.block.name or "net"
         self.initializes = False
-        """Whether its call has initialized parameters, and has not been compiled for that reason."""
+        """Whether the call that it is made for initializes parameters; False from its first code on."""
         self.in_kinds, self.out_kinds = in_kinds, out_kinds
         self.form = form
         self.out_form = out_form

@@ -107,6 +107,8 @@ def test_a_recorded_call_compiles_its_gradient_alone():
         y = block(X).sum()
     y.backward()
     assert compilations(block) == 0 and "gradient" in str(block.explain())
+    block(X)  # by the same trace, in another mode; it initializes nothing
+    assert compilations(block) == 1
 
 
 def test_asked_for_code_is_made():
