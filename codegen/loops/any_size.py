@@ -235,9 +235,7 @@ def _cut(atoms: Sequence[_Atom], shape: Sequence[Any], before: list[_Atom]) -> l
         if size != n:
             return None
         axes.append(axis)
-    for atom in left:  # of size 1
-        axes[-1].append(atom)
-    return axes
+    return axes  # what is left has size 1
 
 
 def _merged(before: list[_Atom], after: list[_Atom]) -> list[_Atom]:

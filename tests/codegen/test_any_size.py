@@ -124,6 +124,10 @@ def two_axes(b, x, y):
     return b.add(scaled(0)(b, x, y), scaled(1)(b, x, y))
 
 
+def made_a_number(b, x):
+    return b.reshape(b.transpose(x, perm=(1, 0)), shape=())
+
+
 OTHERS = {
     "constants of a size": (constant, [f32(64)], {}),
     "a sum that its terms need": (normalized, [f32(16, 64)], {}),
@@ -132,6 +136,7 @@ OTHERS = {
     "what is empty": (turned, [f32(0, 32, 64)], {}),
     "what any_length is for": (updated, [f32(64), f32(64), f32()], {}),
     "parts of buffers": (packed, [f32(16, 64)], STRIDES(((128, 2), None))),
+    "a single element": (made_a_number, [f32(1, 1)], {}),
     "no loop": (lambda b, x: b.gather(x, b.constant(np.zeros(64, np.int32)), axis=0), [f32(64)], {}),
 }
 
