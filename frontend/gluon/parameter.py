@@ -20,6 +20,7 @@ from gluonjit.language.running import no_trace
 from gluonjit.language.source import stacklevel
 from gluonjit.ndarray import sparse_arrays
 from gluonjit.ndarray.variable import Variable
+from gluonjit.runtime import forks
 from gluonjit.training import initializers
 from gluonjit.util import is_np_array
 
@@ -27,6 +28,8 @@ __all__ = ["Constant", "DeferredInitializationError", "Parameter", "ParameterDic
 
 
 _CPU = context.cpu(0)
+_INITIALIZING = forks.renewed()
+"""Held while a postponed initialization runs: threads may make the first call of a block at once."""
 
 
 class DeferredInitializationError(MXNetError):
@@ -230,8 +233,11 @@ class Parameter(Releasable):
 
     def _finish_deferred_init(self, postponed: bool = True) -> None:
         """Runs the initialization that `initialize` has set up, if there is one. `postponed`: not by `initialize`."""
-        if not self._deferred_init:
-            return
+        with _INITIALIZING:
+            if self._deferred_init:
+                self._run_deferred_init(postponed)
+
+    def _run_deferred_init(self, postponed: bool) -> None:
         init, ctx_list, default_init, value = self._deferred_init
         if not shape_is_known(self.shape):
             raise AssertionError(
@@ -249,9 +255,9 @@ class Parameter(Releasable):
                 data[...] = value
             if self._stype == "row_sparse":
                 data = sparse_arrays.with_all_rows(data._array, data._device)
-            self._deferred_init = ()
             self._of_numpy = is_np_array()
             self._place(data, ctx_list)
+            self._deferred_init = ()  # now: another thread that finds it empty reads the value
 
     def _place(self, data: ndarray.NDArray, contexts: list[context.Context]) -> None:
         """Sets the arrays of all contexts to copies of `data`; the first is `data` itself if it is on that context."""

@@ -2,7 +2,10 @@
 
 import copy
 import pickle
+import threading
+import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -277,6 +280,26 @@ def test_deferred_initialization():
     assert net.d.weight.shape == (2, 3) and net.seq[0].weight.shape == (2, 2)
     # 3 ones per unit, then sums of 2 units twice; times w (ones), times k.
     np.testing.assert_array_equal(out.asnumpy(), [[24, 48]])
+
+
+def test_deferred_initialization_by_threads_at_once():
+    """All compute with the values of one initialization."""
+    other_calls, made = threading.Event(), []
+
+    class Slow(mx.init.Initializer):
+        def _init_weight(self, name, x):
+            made.append(name)
+            other_calls.wait(5)
+            time.sleep(0.01)
+            x[:] = len(made)
+
+    net = nn.Dense(2, weight_initializer=Slow(), use_bias=False)
+    net.initialize()
+    x = nd.ones((1, 3))
+    with ThreadPoolExecutor(2) as pool:
+        calls = [pool.submit(net, x), pool.submit(lambda: (other_calls.set(), net(x))[1])]
+        assert [call.result().asnumpy().tolist() for call in calls] == [[[3, 3]]] * 2
+    assert made == ["dense0_weight"]
 
 
 def test_deferred_initialization_of_a_block_that_asks_for_shapes():
