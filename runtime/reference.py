@@ -22,7 +22,7 @@ class Reference:
     ) -> tuple[list[np.ndarray], list[np.ndarray]]:
         outputs, updates = self._interpreter.run(inputs)
         # Hybridized outputs never alias inputs, nor each other.
-        return [np.array(x) for x in outputs], [np.array(x) for x in updates]
+        return [np.array(x, order="C") for x in outputs], [np.array(x, order="C") for x in updates]
 
 
 def reference(graph: Graph, options: dict[str, Any]) -> Reference:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from gluonjit.autodiff.tape import Node, Saved
+import numpy as np
+
+from gluonjit.autodiff.tape import Node, Saved, array_of
 from gluonjit.base import MXNetError, TraceError
 from gluonjit.common.signals import is_from_signal
 from gluonjit.language import late
@@ -39,7 +41,9 @@ class _FunctionNode(Node):
         assert self.function is not None
         self.check((f"saved_tensors[{k}]", value) for k, value in enumerate(self.saved))
         with Scope(create_graph, None):
-            return _gradients(self.function, cotangents, len(self.sources))
+            # What is recorded in turn is known by its identity.
+            own = cotangents if create_graph else [*map(_readable, cotangents)]
+            return _gradients(self.function, own, len(self.sources))
 
 
 class _CustomNode(Node):
@@ -78,7 +82,7 @@ class _CustomNode(Node):
         if create_graph:
             raise MXNetError(f"the gradient of {self.name} cannot be differentiated in turn{quote(self.loc)}")
         self.check(self.saved)
-        received = dict(zip(self.heads, cotangents, strict=True))
+        received = dict(zip(self.heads, map(_readable, cotangents), strict=True))
         out_grad = [
             received[k] if k in received else zeros(x.shape, dtype=x.dtype) for k, x in enumerate(self.out_data)
         ]
@@ -87,6 +91,16 @@ class _CustomNode(Node):
                 self.op_type, self.operator, self.req, out_grad, self.in_data, self.out_data, self.aux
             )
         return [g for g, req in zip(found, self.req) if req != "null"]
+
+
+def _readable(cotangent: NDArray) -> NDArray:
+    """The cotangent for code that its user wrote: row-major and, as in MXNet, read-only, because other nodes may have
+    the same array."""
+    if cotangent.stype != "default":
+        return cotangent
+    elements = np.asarray(cotangent._array, order="C").view()
+    elements.flags.writeable = False
+    return array_of(elements, cotangent._numpy, cotangent._device)
 
 
 def _record_custom(

@@ -85,7 +85,7 @@ def _looped(node: Node, operands: Sequence[NDArray], training: bool) -> list[NDA
     streams = stream_numbers([own], training, {})[1]
     key = [rng.reserve(streams)] if streams else []
     outputs, _ = computation.run([*(x._array for x in operands), *key])
-    results = [NDArray._wrap(np.array(x)) for x in outputs]
+    results = [NDArray._wrap(np.array(x, order="C")) for x in outputs]
     if modes.recording:
         graph_nodes.record(computation, operands, results, own.name, *key)
     return results

@@ -130,7 +130,7 @@ class Session:
         self._computes = False
         outputs, updates = Interpreter(self.graph).run(inputs)
         # In memory of their own: they may be views of inputs, or of each other.
-        return [np.array(x) for x in outputs], [np.array(x) for x in updates]
+        return [np.array(x, order="C") for x in outputs], [np.array(x, order="C") for x in updates]
 
     @property
     def is_compiling(self) -> bool:

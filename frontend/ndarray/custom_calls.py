@@ -138,7 +138,7 @@ def _note_states(kept: Sequence[Kept], graph: Graph, arrays: Sequence[Any]) -> N
 def _call(operands: Sequence[np.ndarray], arguments: Mapping[str, str]) -> list[np.ndarray]:
     """The callback of compiled code: the operator's results, then the new values of its auxiliary states."""
     prop = properties({"op_type": arguments[OP_TYPE], "arguments": _own(arguments)})
-    arrays = [NDArray._wrap(np.array(x)) for x in operands]
+    arrays = [NDArray._wrap(np.array(x, order="C")) for x in operands]
     operator, outputs = compute(arguments[OP_TYPE], prop, arrays, arguments[TRAINING] == "True")
     results = [x._array for x in (*outputs, *arrays[len(prop.list_arguments()) :])]
     if KEPT in arguments:
@@ -161,9 +161,11 @@ def _call_backward(operands: Sequence[np.ndarray], arguments: Mapping[str, str])
     prop = properties({"op_type": op_type, "arguments": _own(arguments)})
     *arrays, number = operands
     made, count = len(prop.list_outputs()), len(prop.list_arguments())
-    given = [NDArray._wrap(np.array(x)) for x in arrays]
+    given = [NDArray._wrap(np.array(x, order="C")) for x in arrays]
     out_grad, in_data = given[:made], given[made : made + count]
     out_data, aux = given[made + count : made + count + made], given[made + count + made :]
+    for x in out_grad:
+        x._array.flags.writeable = False  # as in MXNet, and in plain calls
     kept = _operators.get(int(number))
     states = kept.states if kept is not None else None
     if states is not None:

@@ -30,7 +30,7 @@ def run_monitored(
     variables = frozenset(graph.inputs)
 
     def show(name: str, operator: str, x: np.ndarray) -> None:
-        callback(name.encode(), operator.encode(), NDArray._wrap(np.array(x)))
+        callback(name.encode(), operator.encode(), NDArray._wrap(np.array(x, order="C")))
 
     def watch(op: Op, operands: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> None:
         operator = op.definition

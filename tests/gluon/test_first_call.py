@@ -86,7 +86,8 @@ def test_others_compile_at_once(block):
 def test_results_have_memory_of_their_own():
     class Views(nn.HybridSequential):
         def hybrid_forward(self, F, x):
-            return super().hybrid_forward(F, x), x, F.reshape(x, (-1,))
+            y = super().hybrid_forward(F, x)
+            return y, x, F.reshape(x, (-1,)), F.transpose(y)
 
     block = Views(prefix="views_")
     with block.name_scope():
@@ -94,8 +95,10 @@ def test_results_have_memory_of_their_own():
     block.initialize()
     block.hybridize()
     x = X.copy()
-    _, same, flat = block(x)
+    _, same, flat, turned = block(x)
     assert compilations(block) == 0
+    turned.reshape((-1,))[:] = 3
+    np.testing.assert_array_equal(turned.asnumpy(), 3)
     flat[:] = 7
     np.testing.assert_array_equal(x.asnumpy(), X.asnumpy())
     assert same is x or not np.shares_memory(same.asnumpy(), x.asnumpy())
