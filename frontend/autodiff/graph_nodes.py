@@ -10,16 +10,18 @@ import numpy as np
 from gluonjit.autodiff import anomalies
 from gluonjit.autodiff.backward import Backward
 from gluonjit.autodiff.computation import Computation, Forward
-from gluonjit.autodiff.operator_computations import differentiated, of_number, of_operator, of_values
+from gluonjit.autodiff.operator_computations import differentiated, number_of, of_number, of_operator, of_values
 from gluonjit.autodiff.tape import (
     ConstantNode,
+    Described,
     Edge,
     Node,
-    NodeProgram,
     RefusingNode,
     RuleNode,
     Saved,
     array_of,
+    described,
+    note_program,
     own_memory,
 )
 from gluonjit.base import MXNetError
@@ -51,20 +53,23 @@ class Gradient(NamedTuple):
 class GraphNode(Node):
     """A computation whose gradient is a graph."""
 
-    __slots__ = ("again", "announces", "gradient", "kept", "late_ops")
+    __slots__ = ("again", "announces", "backward", "kept", "late_ops", "saved", "written")
     _own_callers = 4  # Node.__init__, the one below, and two of those that note a call
 
     def __init__(
         self,
         name: str,
-        sources: Sequence[Any],
-        heads: Sequence[int],
+        sources: tuple[Any, ...],
+        heads: tuple[int, ...],
         results: Sequence[NDArray],
         gradient: Gradient,
         again: Callable[[tuple[int, ...]], Gradient] | None = None,
+        types: Sequence[Described] | None = None,
     ) -> None:
-        super().__init__(name, sources, heads, results)
-        self.gradient: Gradient | None = gradient
+        super().__init__(name, sources, heads, results, types)
+        self.backward: Backward | None
+        self.saved: Sequence[Saved]
+        self.backward, self.saved, self.written = gradient
         self.kept: Sequence[Any] = ()
         self.announces = False
         """Whether the gradients of variables, which `pull` computes, will be stored."""
@@ -72,43 +77,42 @@ class GraphNode(Node):
         """`Computation.late_ops`, of a block that has several results."""
         self.again = again
         """Gives the gradient from some of the heads that can be recorded, where `saved` holds intermediate values."""
-        for value in gradient.saved:
+        for value in self.saved:
             if value.origin.__class__ is Variable:
                 value.origin.note_reader(self)
 
     def keep_copies(self, storage: Storage, copies: dict[Any, np.ndarray]) -> None:
         """Keeps copies of those saved values that are in `storage`. `copies` are those that other nodes have made."""
-        if self.gradient is None:
-            return
         saved = []
-        for value in self.gradient.saved:
+        for value in self.saved:
             if value.storage is storage and not value.changed:
                 place = value.array.__array_interface__["data"][0], value.array.shape, value.array.strides
                 if place not in copies:
                     copies[place] = value.array.copy()
                 value = value._replace(array=copies[place], storage=None)
             saved.append(value)
-        self.gradient = self.gradient._replace(saved=saved)
+        self.saved = saved
 
     def release(self) -> None:
         super().release()
-        self.gradient, self.again, self.late_ops, self.kept = None, None, None, ()
+        self.backward, self.saved, self.written = None, (), ()
+        self.again, self.late_ops, self.kept = None, None, ()
 
     def pull(
         self, cotangents: Sequence[NDArray], create_graph: bool, given: Collection[int]
     ) -> Sequence[NDArray | None]:
-        gradient, heads = self.gradient, self.heads
+        heads = self.heads
         if self.again is not None and (create_graph or self._changes_more(given)):
             cotangents = [g for k, g in zip(heads, cotangents, strict=True) if k in given]
             heads = tuple([k for k in heads if k in given])
-            gradient = self.again(heads)
-        assert gradient is not None, "released"
-        exist = [k in given for k in heads]
-        return self._pulled(gradient, cotangents, exist, create_graph, modes.training)
+            return self._pulled(self.again(heads), cotangents, heads, given, create_graph, modes.training)
+        assert self.backward is not None, "released"
+        gradient = self.backward, self.saved, self.written
+        return self._pulled(gradient, cotangents, heads, given, create_graph, modes.training)
 
     def _changes_more(self, given: Collection[int]) -> bool:
         """Whether the gradient of all results would change states that are on the way of none that has a cotangent."""
-        if self.late_ops is None or not modes.training or not self.gradient or not self.gradient.written:
+        if self.late_ops is None or not modes.training or not self.written:
             return False
         return bool(self.late_ops(self.heads) & ~self.late_ops(given))
 
@@ -116,17 +120,18 @@ class GraphNode(Node):
         if self.again is None:
             return None
         heads = tuple(sorted(given))
-        return self._pulled(self.again(heads), [given[k] for k in heads], [True] * len(heads), False, False)
+        return self._pulled(self.again(heads), [given[k] for k in heads], heads, given, False, False)
 
     def _pulled(
         self,
-        gradient: Gradient,
+        gradient: Gradient | tuple[Backward, Sequence[Saved], Sequence[NDArray]],
         cotangents: Sequence[NDArray],
-        exist: Sequence[bool],
+        heads: Sequence[int],
+        exist: Collection[int],
         create_graph: bool,
         updates_states: bool,
     ) -> Sequence[NDArray | None]:
-        """`exist`: which of the cotangents there are; the others are zeros in their place."""
+        """`exist`: of which heads there are cotangents; the others are zeros in their place."""
         backward, saved, written = gradient
         for what, value in zip(backward.values, saved):
             storage = value.storage
@@ -134,8 +139,10 @@ class GraphNode(Node):
                 raise self.was_written(str(what))
         incoming = [cotangents[c.head] for c in backward.cotangents]
         if backward.presences:
-            incoming += [NDArray._wrap(np.array(exist[p.head], np.float32)) for p in backward.presences]
-        given = [*[value.array for value in saved], *[g._array for g in incoming]]
+            there = [heads[p.head] in exist for p in backward.presences]
+            incoming += [NDArray._wrap(np.array(is_there, np.float32)) for is_there in there]
+        given = [value.array for value in saved]
+        given += [g._array for g in incoming]
         outputs, updates = self._computed(backward, given)
         if modes.anomalies and self.again is not None:  # a block: which operator in it?
             graph = backward.computation.fitted(given).graph
@@ -145,7 +152,7 @@ class GraphNode(Node):
                 for target, new in zip(written, updates, strict=True):
                     target._store(new)
         if create_graph:
-            return self._noted_in_turn(gradient, incoming, given, outputs)
+            return self._noted_in_turn(Gradient(*gradient), incoming, given, outputs)
         if backward.is_dense:
             return [NDArray._wrap(x) for x in outputs]
         targets = [source.grad if r.additions else None for r, source in zip(backward.results, self.sources)]
@@ -194,7 +201,7 @@ def record_rule(
 
 
 def note_refusal(
-    name: str, inputs: Sequence[NDArray], heads: Sequence[int], results: Sequence[NDArray], error: MXNetError
+    name: str, inputs: Sequence[NDArray], heads: tuple[int, ...], results: Sequence[NDArray], error: MXNetError
 ) -> None:
     """Notes that the gradient of `results` by `inputs` cannot be computed, for the reason that `error` says."""
     RefusingNode(name, inputs, heads, results, error).mark(results)
@@ -225,35 +232,51 @@ def record(
 
     Does nothing if no gradient flows to any input. `operator`: what ran, and its attributes, if the graph does not say.
     """
-    reached, rows = [], []
-    for k, x in enumerate(inputs):
-        state = x._grad_state
-        if state.__class__ is Variable:
-            if state.request == "null":
-                continue
+    states = tuple([x._grad_state for x in inputs])
+    flows, rows, bit = 0, 0, 1  # sets of inputs, as masks
+    for state in states:
+        if state.__class__ is Edge:
+            if not state.node.released:
+                flows |= bit
+        elif state is not None and state.request != "null":
+            flows |= bit
             if state.stype == "row_sparse":
-                rows.append(k)
-        elif state is None or state.node.released:
-            continue
-        reached.append(k)
-    if not reached:
+                rows |= bit
+        bit += bit
+    if not flows:
         return
-    key = (*reached, None, *rows)
+    key = flows, rows, results[0]._numpy
     way = computation.recordings.get(key)
     if way is None:
-        way = computation.recordings[key] = _Recording.of(computation, reached, rows, len(results))
-    program = NodeProgram.of(operator or computation.graph, inputs)
+        way = computation.recordings[key] = _Recording.of(computation, _members(flows), _members(rows), results)
     if modes.anomalies:
         anomalies.check_operator(name, user_loc(), [x._array for x in inputs], [x._array for x in results])
     if way.refusal is not None:
         note_refusal(name, [inputs[k] for k in way.wrt], way.heads, results, MXNetError(way.refusal))
-    else:
-        if way.backward is not None:
-            _record(computation, way, way.backward, inputs, results, name, last)
+    elif way.backward is not None:
+        again = _dense_gradient(computation, way, inputs, results, last) if way.backward.has_rows else None
+        values = (*inputs, last)
+        saved = [Saved.of(values[k]) if k >= 0 else Saved.of(results[-1 - k], origin) for k, origin in way.places]
+        gradient = Gradient(way.backward, saved, [inputs[k] for k in way.backward.states])
+        sources = states if way.takes_all else tuple([states[k] for k in way.wrt])
+        node = GraphNode(name, sources, way.heads, results, gradient, again, way.types)
+        if way.masks:
+            node.masks = {h: [states[k] for k in flags] for h, flags in way.masks.items()}
+        node.reached = way.reached
+        node.graph, node.states = operator or computation.graph, states
+        node.mark(results)
+        if not way.others:
+            return
+    if way.refusal is None:
         for k, numbers in way.others:
             if results[k]._grad_state is None:
                 ConstantNode(name, [inputs[n] for n in numbers], [results[k]]).mark([results[k]])
-    program.note(results)
+    note_program(operator or computation.graph, states, results)
+
+
+def _members(mask: int) -> list[int]:
+    """The numbers in a set that is a mask."""
+    return [k for k in range(mask.bit_length()) if mask >> k & 1]
 
 
 class _Recording(NamedTuple):
@@ -274,11 +297,16 @@ class _Recording(NamedTuple):
     """See `Node.reached`."""
     others: tuple[tuple[int, tuple[int, ...]], ...]
     """The results that depend on the inputs only by a gradient of 0, and on which of them."""
+    takes_all: bool
+    """Whether `wrt` is all inputs."""
+    types: Sequence[Described]
+    """The results."""
 
     @staticmethod
-    def of(computation: Computation, reached: Sequence[int], rows: Sequence[int], count: int) -> _Recording:
-        """`reached`: the inputs that gradients flow to; `rows`: those whose gradients are to be rows; `count`: how many
-        results there are."""
+    def of(
+        computation: Computation, reached: Sequence[int], rows: Sequence[int], results: Sequence[NDArray]
+    ) -> _Recording:
+        """`reached`: the inputs that gradients flow to; `rows`: those whose gradients are to be rows."""
         flags = {k for k in reached if computation.graph.inputs[k].dtype is BOOL}
         wrt = tuple([k for k in reached if k not in flags])
         heads = computation.differentiable(wrt) if wrt else ()
@@ -292,46 +320,34 @@ class _Recording(NamedTuple):
         masks = {h: sorted(flags & computation.reached(h)) for h in heads} if flags else {}
         places = [v.place for v in backward.values] if backward is not None else []
         inputs = wrt if heads else reached
-        others = [(k, tuple([n for n in inputs if n in computation.reached(k)])) for k in range(count)]
+        others = [(k, tuple([n for n in inputs if n in computation.reached(k)])) for k in range(len(results))]
         return _Recording(
             wrt,
             heads,
             backward,
             refusal,
-            tuple([(k, None if k >= 0 else number_of(-1 - k, heads)) for k in places]),
+            tuple([(k, None if k >= 0 else own_origin(-1 - k, heads)) for k in places]),
             masks,
             sources,
             tuple([(k, numbers) for k, numbers in others if numbers and k not in heads]),
+            wrt == tuple(range(len(computation.graph.inputs))),
+            [*map(described, results)],
         )
 
 
-def _record(
-    computation: Computation,
-    way: _Recording,
-    backward: Backward,
-    inputs: Sequence[NDArray],
-    results: Sequence[NDArray],
-    name: str,
-    last: Any,
-) -> None:
-    again = None
-    if backward.has_rows:
-        given = [Saved.later(x) for x in (*inputs, last)]
-        made = [Saved.later(x, number_of(k, way.heads)) for k, x in enumerate(results)]
+def _dense_gradient(
+    computation: Computation, way: _Recording, inputs: Sequence[NDArray], results: Sequence[NDArray], last: Any
+) -> Callable[[tuple[int, ...]], Gradient]:
+    """The gradient as arrays, of a call some of whose gradients are rows: see `GraphNode.again`."""
+    given = [Saved.later(x) for x in (*inputs, last)]
+    made = [Saved.later(x, own_origin(k, way.heads)) for k, x in enumerate(results)]
 
-        def again(some: tuple[int, ...]) -> Gradient:
-            dense = computation.backward(way.wrt, some)
-            read = [given[v.place]() if v.place >= 0 else made[-1 - v.place]() for v in dense.values]
-            return Gradient(dense, read, [inputs[k] for k in dense.states])
+    def again(some: tuple[int, ...]) -> Gradient:
+        dense = computation.backward(way.wrt, some)
+        read = [given[v.place]() if v.place >= 0 else made[-1 - v.place]() for v in dense.values]
+        return Gradient(dense, read, [inputs[k] for k in dense.states])
 
-    values = (*inputs, last)
-    saved = [Saved.of(values[k]) if k >= 0 else Saved.of(results[-1 - k], origin) for k, origin in way.places]
-    gradient = Gradient(backward, saved, [inputs[k] for k in backward.states])
-    node = GraphNode(name, [inputs[k]._grad_state for k in way.wrt], way.heads, results, gradient, again)
-    if way.masks:
-        node.masks = {h: [inputs[k]._grad_state for k in flags] for h, flags in way.masks.items()}
-    node.reached = way.reached
-    node.mark(results)
+    return again
 
 
 class BlockCall(NamedTuple):
@@ -356,7 +372,7 @@ class BlockCall(NamedTuple):
 def note_block(call: BlockCall) -> None:
     """Notes the call of a block."""
     computation, wrt, heads, inputs, saved = call.computation, call.wrt, call.heads, call.inputs, call.saved
-    own = [Saved.of(x, number_of(k, heads)) for k, x in enumerate(call.results)]
+    own = [Saved.of(x, own_origin(k, heads)) for k, x in enumerate(call.results)]
     rest = [Saved.of(x) for x in call.outputs[len(own) :]]
 
     def again(some: tuple[int, ...]) -> Gradient:  # which must not refer to the results, as these do to the node
@@ -367,7 +383,8 @@ def note_block(call: BlockCall) -> None:
     backward, made = call.forward.backward, [*own, *rest]
     read = [saved[v.place] if v.place >= 0 else made[-1 - v.place] for v in backward.values]
     gradient = Gradient(backward, read, [inputs[k] for k in backward.states])
-    node = GraphNode(call.name, [inputs[k]._grad_state for k in wrt], heads, call.results, gradient, again)
+    sources = tuple([inputs[k]._grad_state for k in wrt])
+    node = GraphNode(call.name, sources, heads, call.results, gradient, again)
     node.kept = call.kept
     if len(heads) > 1:
         node.late_ops = computation.late_ops
@@ -389,7 +406,7 @@ def _mark(
     node.mark(results)
 
 
-def number_of(result: int, heads: Sequence[int]) -> Any:
+def own_origin(result: int, heads: Sequence[int]) -> Any:
     """The number of a result, as an origin (`Saved`), if gradients flow through it."""
     return result if result in heads else None
 
@@ -400,31 +417,29 @@ def _record_operator(
     inputs: Sequence[NDArray],
     results: Any,
     key: Any,
-    known: dict[Any, tuple[Computation, np.ndarray | None]],
+    known: dict[Any, Computation],
 ) -> None:
-    """Notes that an operator made `results` in the current mode. `known`: computations for these attributes, each with
-    the number that is its last input if it has one."""
-    outputs = list(results) if isinstance(results, (list, tuple)) else [results]
+    """Notes that an operator made `results` in the current mode. `known`: computations for these attributes, whatever
+    the operator's number."""
+    if results.__class__ is not list:
+        results = list(results) if isinstance(results, tuple) else [results]
     if op.imperative_only:
         of_these = of_values(op, attrs, [x._array for x in inputs])
-        record(of_these, differentiated(op, inputs), outputs, op.name)
+        record(of_these, differentiated(op, inputs), results, op.name)
         return
     operands = [x._stand_in for x in inputs]
     types = (modes.training, *[(x.shape, x.dtype) for x in operands])
     found = known.get(types)
+    has_number = op.number and operands[0].dtype.kind == "f"
     if found is None:
         if len(known) >= MAX_TYPES:
             known.clear()
-        if op.number and operands[0].dtype.kind == "f":
-            found = of_number(op, attrs, operands[0], modes.training)
-        else:
-            found = of_operator(op, attrs, operands, modes.training), None
-        known[types] = found
-    computation, number = found
-    if number is not None:
-        record(computation, inputs, outputs, op.name, number, (op, attrs))
+        make: Any = of_number if has_number else of_operator
+        found = known[types] = make(op, attrs, operands[0] if has_number else operands, modes.training)
+    if has_number:
+        record(found, inputs, results, op.name, number_of(op, attrs, operands[0]), (op, attrs))
     else:
-        record(computation, inputs, outputs, op.name, key)
+        record(found, inputs, results, op.name, key)
 
 
 late.record_operator.provide(_record_operator)

@@ -15,7 +15,7 @@ from gluonjit.codes.store import Store
 from gluonjit.ir.dims import Undecided
 from gluonjit.ir.graph import Builder, Graph
 from gluonjit.ir.opdef import attr_key
-from gluonjit.ir.types import TensorType, type_of
+from gluonjit.ir.types import TensorType, dtype_of, type_of
 from gluonjit.ndarray.ndarray import EAGER
 from gluonjit.operators.gradients import zero
 from gluonjit.operators.registry import Operator, operator_graph
@@ -44,14 +44,9 @@ def of_operator(op: Operator, attrs: Mapping[str, Any], operands: Sequence[np.nd
     return found
 
 
-def of_number(
-    op: Operator, attrs: Mapping[str, Any], data: np.ndarray, training: bool
-) -> tuple[Computation, np.ndarray]:
-    """The computation of an operator (with `Operator.number`) on floats and its number, and this number as an array.
-
-    The number is the graph's last input.
-    """
-    type, value = type_of(data), attrs[op.number]
+def of_number(op: Operator, attrs: Mapping[str, Any], data: np.ndarray, training: bool) -> Computation:
+    """The computation of an operator (with `Operator.number`) on floats and its number, the graph's last input."""
+    type = type_of(data)
     rest = {k: v for k, v in attrs.items() if k != op.number}
     key = (op, type, training, tuple(sorted(rest.items())))
     found = _computations.find(key)
@@ -61,7 +56,13 @@ def of_number(
         result = op.expand(b, operands[0], **rest, **{op.number: operands[1]})
         found = Computation(b.build([result]), tiered)
         _computations.keep(key, found)
-    return found, scalar(EAGER[training], value, type.dtype)
+    return found
+
+
+def number_of(op: Operator, attrs: Mapping[str, Any], data: np.ndarray) -> np.ndarray:
+    """An operator's number as the last input of the graph of `of_number`."""
+    number: np.ndarray = scalar(EAGER[False], attrs[op.number], dtype_of(data))
+    return number
 
 
 def differentiated(op: Operator, operands: Sequence[Any]) -> Sequence[Any]:

@@ -26,7 +26,7 @@ class _FunctionNode(Node):
     __slots__ = ("function", "saved")
 
     def __init__(self, function: Function, sources: Sequence[Any], results: Sequence[NDArray]) -> None:
-        super().__init__(type(function).__name__, sources, range(len(results)), results)
+        super().__init__(type(function).__name__, tuple(sources), tuple(range(len(results))), results)
         self.function: Function | None = function
         self.saved = [Saved.of(x) for x in function.saved_tensors if isinstance(x, NDArray)]
 
@@ -59,9 +59,9 @@ class _CustomNode(Node):
         aux: Sequence[NDArray],
         results: Sequence[NDArray],
     ) -> None:
-        heads = [k for k, x in enumerate(results) if x._array.dtype.kind == "f"]
+        heads = tuple([k for k, x in enumerate(results) if x._array.dtype.kind == "f"])
         self.req = ["write" if tracked(x) else "null" for x in in_data]
-        sources = [x._grad_state for x in in_data if tracked(x)]
+        sources = tuple([x._grad_state for x in in_data if tracked(x)])
         super().__init__(f"Custom({name!r})", sources, heads, results)
         self.op_type = name
         self.operator: CustomOp | None = operator

@@ -10,7 +10,7 @@ import numpy as np
 from gluonjit.autodiff import anomalies
 from gluonjit.autodiff.computation import Computation, Forward
 from gluonjit.autodiff.graph_nodes import BlockCall, note_block, note_others, note_refusal
-from gluonjit.autodiff.tape import NodeProgram, Saved
+from gluonjit.autodiff.tape import Saved, note_program
 from gluonjit.base import MXNetError
 from gluonjit.context import Context
 from gluonjit.ir.graph import Graph
@@ -69,7 +69,7 @@ def recorded_call(
     reached = [k for k, x in enumerate(arrays) if x._grad_state is not None and tracked(x)]
     if not reached:
         return None
-    program = NodeProgram.of(session.graph_of(inputs), arrays)
+    graph, states = session.graph_of(inputs), tuple([x._grad_state for x in arrays])
     wrt = tuple([k for k in reached if arrays[k]._stand_in.dtype != np.bool_])
     heads = computation.differentiable(wrt) if wrt else ()
     forward, refusal = None, None
@@ -95,7 +95,7 @@ def recorded_call(
     else:
         # Not the targets: a state that no gradient flows to stays an array that programs may write to.
         note_others(name, computation, arrays, wrt if heads else reached, results)
-    program.note(results)
+    note_program(graph, states, results)
     return results
 
 

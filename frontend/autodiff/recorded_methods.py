@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,8 @@ def computation_of(name: str, function: Callable[..., Any], arrays: Sequence[NDA
 
     `key` tells functions of the same name apart; None: the graph is not cached.
     """
-    signature = (name, key, tuple((type_of(x._array), x._numpy) for x in arrays)) if key is not None else None
+    types = tuple([(x._array.shape, x._array.dtype, x._numpy) for x in arrays])
+    signature = (name, key, types) if key is not None else None
     try:
         found = _computations.find(signature)
     except TypeError:
@@ -69,22 +71,53 @@ def computation_of(name: str, function: Callable[..., Any], arrays: Sequence[NDA
 def _record_method(method: Callable[..., Any], x: NDArray, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The result of `method(x, *args, **kwargs)`, noted on the tape if recording is on."""
     result = method(x, *args, **kwargs)
-    name = method.__name__
-    if name == "__getitem__":
-        args = (_positions(args[0]), *args[1:])
-    if not modes.recording or name == "detach" or not isinstance(result, NDArray) or result is x or not tracked(x):
+    if not modes.recording or not isinstance(result, NDArray) or result is x or not tracked(x):
         return result
-    inputs, rebuild = _arrays_in((x, *args), kwargs)
-
-    def function(*given: Any) -> Any:
-        (first, *rest), named = rebuild(given)
-        return getattr(first, name)(*rest, **named)
-
-    if name == "copyto" or name == "as_in_context":
-        inputs, function = [x], _copied
-    key = repr((args, sorted(kwargs.items()))) if _is_plain((args, tuple(kwargs.items()))) else None
+    name = method.__name__
+    inputs: list[NDArray] = [x]
+    function: Callable[..., Any]
+    key: Any = _exact((args, tuple(kwargs.items())) if kwargs else args)
+    if key is not None:
+        function = partial(_called, name, args, kwargs)
+    elif name == "detach":
+        return result
+    elif name == "copyto" or name == "as_in_context":
+        function = _copied
+    else:
+        if name == "__getitem__":
+            args = (_positions(args[0]), *args[1:])
+        inputs, rebuild = _arrays_in((x, *args), kwargs)
+        function = partial(_called_on, name, rebuild)
+        key = repr((args, sorted(kwargs.items()))) if _is_plain((args, tuple(kwargs.items()))) else None
     record(computation_of(name, function, inputs, key), inputs, [result], name)
     return result
+
+
+def _exact(values: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """Arguments as a hashable key that only equal ones have; None if they are more than whole numbers and words, None,
+    and tuples and slices of these."""
+    found: list[Any] = []
+    for value in values:
+        kind = value.__class__
+        if kind is int or kind is str or value is None:
+            found.append(value)
+        elif kind is tuple or kind is slice:
+            inner = _exact(value if kind is tuple else (value.start, value.stop, value.step))
+            if inner is None:
+                return None
+            found.append((kind, inner))
+        else:
+            return None
+    return tuple(found)
+
+
+def _called(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], x: Any) -> Any:
+    return getattr(x, name)(*args, **kwargs)
+
+
+def _called_on(name: str, rebuild: Callable[[Sequence[Any]], Any], *given: Any) -> Any:
+    (first, *rest), named = rebuild(given)
+    return getattr(first, name)(*rest, **named)
 
 
 def _arrays_in(args: Any, kwargs: dict[str, Any]) -> tuple[list[NDArray], Callable[[Sequence[Any]], Any]]:

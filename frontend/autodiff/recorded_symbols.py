@@ -1,7 +1,7 @@
 """`autograd.get_symbol`: what was recorded, as a Symbol.
 
-A node of the tape keeps what it ran, a graph of operators or one of them, and where its inputs come from: a
-`NodeProgram`.
+A node of the tape keeps what it ran, a graph of operators or one of them, and where its inputs come from
+(`tape.Node.graph`).
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def recorded_symbol(x: NDArray) -> Symbol:
             nodes[node.number] = node
             if node.released:
                 raise tape.freed(node)
-            if node.program is None:
+            if node.graph is None:
                 raise MXNetError(f"get_symbol: {node.name} is not a graph of operators{quote(node.loc)}")
-            waiting.extend(node.program.states)
+            waiting.extend(node.states)
     made = _Symbols()
     for number in sorted(nodes):  # a node's inputs were made before it
         made.add(nodes[number])
@@ -53,7 +53,7 @@ class _Symbols:
     def __init__(self) -> None:
         self._variables: dict[Variable, Entry] = {}
         self._results: dict[int, list[Entry]] = {}
-        """The results of each program, by its `id`."""
+        """The results of each run, by the `id` of the sources of its inputs."""
         self._count = {"var": 0, "node": 0}
 
     def _name(self, kind: str) -> str:
@@ -66,7 +66,7 @@ class _Symbols:
     def entry(self, state: Any) -> Entry:
         """Where an array comes from, in the symbol; a new variable for an array that nothing has made."""
         if state.__class__ is tape.Edge:
-            return self._results[id(state.node.program)][state.number + state.node.first]
+            return self._results[id(state.node.states)][state.number + state.node.first]
         if state is None:
             return self._variable()
         if state not in self._variables:
@@ -74,17 +74,15 @@ class _Symbols:
         return self._variables[state]
 
     def add(self, node: tape.Node) -> None:
-        program = node.program
-        assert program is not None
-        if id(program) in self._results:
+        if id(node.states) in self._results:
             return  # another node has other results of the same call
-        inputs = [self.entry(state) for state in program.states]
-        if isinstance(program.graph, Graph):
-            results = self._of_graph(node, program.graph, inputs)
+        inputs = [self.entry(state) for state in node.states]
+        if isinstance(node.graph, Graph):
+            results = self._of_graph(node, node.graph, inputs)
         else:
-            operator, attrs = program.graph
+            operator, attrs = node.graph
             results = self._apply(operator, attrs, inputs)
-        self._results[id(program)] = results
+        self._results[id(node.states)] = results
 
     def _of_graph(self, node: tape.Node, graph: Graph, inputs: list[Entry]) -> list[Entry]:
         found: dict[Value, Entry] = dict(zip(graph.inputs, inputs))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,13 +23,25 @@ from gluonjit.ir.graph import Loc
 from gluonjit.language import late
 from gluonjit.language.kinds import as_np
 from gluonjit.language.modes import modes
-from gluonjit.language.source import quote, user_loc, user_place
+from gluonjit.language.source import Place, quote, user_loc, user_place
 from gluonjit.ndarray import NDArray
 from gluonjit.ndarray.sparse_arrays import BaseSparseNDArray
 from gluonjit.ndarray.variable import tracked
 from gluonjit.runtime.storage import Storage
 
 _numbers = itertools.count()
+
+
+NOTHING: Mapping[int, Any] = MappingProxyType({})
+"""What most nodes have of what few have."""
+
+Described = tuple[tuple[int, ...], np.dtype, bool]
+"""The shape and element type of an array, and whether it is one of `mx.np`."""
+
+
+def described(x: NDArray) -> Described:
+    stand_in = x._stand_in
+    return stand_in.shape, stand_in.dtype, x._numpy
 
 
 class Edge(NamedTuple):
@@ -38,24 +51,13 @@ class Edge(NamedTuple):
     number: int
 
 
-class NodeProgram(NamedTuple):
-    """What a node has run, for `recorded_symbols`: a graph of operators, or one with its attributes; and the sources of
-    all its inputs, None for those that gradients do not flow to."""
-
-    graph: Any
-    states: tuple[Any, ...]
-
-    @staticmethod
-    def of(graph: Any, inputs: Sequence[NDArray]) -> NodeProgram:
-        return NodeProgram(graph, tuple([x._grad_state for x in inputs]))
-
-    def note(self, results: Sequence[NDArray]) -> None:
-        """Gives the program to the nodes that have its results."""
-        for k, x in enumerate(results):
-            state = x._grad_state
-            if state.__class__ is Edge:
-                state.node.program = self
-                state.node.first = k - state.number
+def note_program(graph: Any, states: tuple[Any, ...], results: Sequence[NDArray]) -> None:
+    """Tells the nodes that have these results what they have run: see `Node.graph`."""
+    for k, x in enumerate(results):
+        state = x._grad_state
+        if state.__class__ is Edge:
+            node = state.node
+            node.graph, node.states, node.first = graph, states, k - state.number
 
 
 class Node:
@@ -65,37 +67,50 @@ class Node:
     * `heads`: the numbers of the results that depend on these inputs.
     * `masks`: for a head, where its inputs of type bool come from, by which the gradient is 0.
     * `points`: for a head that is a gradient, what else it depends on: see `_note_point`.
-    * `program`: what ran; its results begin with this node's at number `first`.
+    * `graph`, `states`: what ran, for `recorded_symbols`: a graph of operators, or one with its attributes; and the
+      sources of all its inputs, None for those that gradients do not flow to. Nodes that have results of the same run
+      have the same tuple. Its results begin with this node's at number `first`.
+    * `results`: the shape, the element type and the kind of each result (`Described`).
     * `reached`: for each head, which of the sources it depends on, by number; None: each on all of them. To the others
       it sends no gradient, not even zeros, as if every operator were a node of its own.
     """
 
     __slots__ = (
-        *("__weakref__", "device", "first", "heads", "masks", "name", "number", "place", "points", "program"),
-        *("reached", "released", "results", "sources"),
+        *("__weakref__", "device", "first", "graph", "heads", "masks", "name", "number", "place", "points"),
+        *("reached", "released", "results", "sources", "states"),
     )
     _own_callers = 1
     """How many functions of this package surely call that which finds the user's line (`user_place`)."""
 
-    def __init__(self, name: str, sources: Sequence[Any], heads: Sequence[int], results: Sequence[NDArray]) -> None:
+    # A step of training may make a thousand nodes, which are all alive at its end: they share what they can.
+    def __init__(
+        self,
+        name: str,
+        sources: tuple[Any, ...],
+        heads: tuple[int, ...],
+        results: Sequence[NDArray],
+        types: Sequence[Described] | None = None,
+    ) -> None:
+        """`types`: the results, described, if that is known."""
         self.number = next(_numbers)
         self.name = name
-        self.sources = tuple(sources)
-        self.masks: Mapping[int, Sequence[Any]] = {}
-        self.points: dict[int, Sequence[Any]] = {}
+        self.sources = sources
+        self.masks: Mapping[int, Sequence[Any]] = NOTHING
+        self.points: Mapping[int, Sequence[Any]] = NOTHING
         self.reached: Mapping[int, frozenset[int]] | None = None
-        self.heads = tuple(heads)
-        self.results = [((array := x._stand_in).shape, array.dtype, x._numpy) for x in results]
+        self.heads = heads
+        self.results = [*map(described, results)] if types is None else types
         self.device = results[0]._device if results else None
         self.place = user_place(self._own_callers)
         self.released = False
-        self.program: NodeProgram | None = None
+        self.graph: Any = None
+        self.states: tuple[Any, ...] = ()
         self.first = 0
 
     @property
     def loc(self) -> Loc:
         """The user's line that made the node."""
-        return self.place.loc
+        return Place(*self.place).loc
 
     def pull(
         self, cotangents: Sequence[NDArray], create_graph: bool, given: Collection[int]
@@ -115,8 +130,8 @@ class Node:
     def release(self) -> None:
         """Frees what was kept for `pull`, which cannot be called any more."""
         self.released = True
-        self.sources, self.masks, self.points = (), {}, {}
-        self.program = None
+        self.sources, self.masks, self.points = (), NOTHING, NOTHING
+        self.graph, self.states = None, ()
 
     def check(self, saved: Iterable[tuple[str, Saved]]) -> None:
         """MXNetError if a value that the gradient reads, given with its name, has been written to since."""
@@ -196,7 +211,7 @@ class RuleNode(Node):
         self, name: str, inputs: Sequence[NDArray], results: Sequence[NDArray], gradient: Any, linear: bool
     ) -> None:
         self.places = [k for k, x in enumerate(inputs) if x._grad_state is not None and tracked(x)]
-        super().__init__(name, [inputs[k]._grad_state for k in self.places], (0,), results)
+        super().__init__(name, tuple([inputs[k]._grad_state for k in self.places]), (0,), results)
         self.gradient = gradient
         self.linear = linear
 
@@ -222,7 +237,7 @@ class ConstantNode(Node):
     __slots__ = ("types",)
 
     def __init__(self, name: str, inputs: Sequence[NDArray], results: Sequence[NDArray]) -> None:
-        super().__init__(name, [x._grad_state for x in inputs], range(len(results)), results)
+        super().__init__(name, tuple([x._grad_state for x in inputs]), tuple(range(len(results))), results)
         self.types = [(x.shape, x._stand_in.dtype) for x in inputs]
 
     def pull(
@@ -242,7 +257,7 @@ class PointNode(ConstantNode):
     __slots__ = ()
 
     def __init__(self, name: str, point: Sequence[Any], results: Sequence[NDArray]) -> None:
-        Node.__init__(self, name, (), range(len(results)), results)
+        Node.__init__(self, name, (), tuple(range(len(results))), results)
         self.points = dict.fromkeys(self.heads, point)
         self.types = []
 
@@ -253,9 +268,14 @@ class RefusingNode(Node):
     __slots__ = ("error",)
 
     def __init__(
-        self, name: str, inputs: Sequence[NDArray], heads: Sequence[int], results: Sequence[NDArray], error: MXNetError
+        self,
+        name: str,
+        inputs: Sequence[NDArray],
+        heads: tuple[int, ...],
+        results: Sequence[NDArray],
+        error: MXNetError,
     ) -> None:
-        super().__init__(name, [x._grad_state for x in inputs], heads, results)
+        super().__init__(name, tuple([x._grad_state for x in inputs]), heads, results)
         self.error = str(error)
 
     def pull(

@@ -66,23 +66,30 @@ class _Walk:
         """What has arrived at variables."""
         self._create_graph, self._announces, self._wanted = create_graph, announces, wanted
         self._found: dict[tuple[int, int], NDArray | None] = {}
-        self._pending: list[tuple[int, Node]] = []
-        """A heap: numbers are unique, so nodes are never compared."""
-        self._received: dict[Node, dict[int, NDArray | None]] = {}
-        """The gradients that were sent to the results of the pending nodes."""
+        self._pending: list[int] = []
+        """The negated numbers of the nodes to which something was sent: a heap."""
+        self._received: dict[int, tuple[Node, dict[int, NDArray | None]]] = {}
+        """Each of these nodes by its number, and the gradients that were sent to its results."""
+        self._some_absent = False
+        """Whether any gradient that was sent is None."""
         self._sums: set[int] = set()
         """Those of the gradients, by `id`, that are sums, so that nothing else refers to their elements."""
 
     def send(self, source: Any, g: NDArray | None) -> None:
         """Adds a gradient to what a source has received. None: a gradient of 0 that nothing is computed from: zeros
         times an infinite derivative are NaN, and an output layer's gradient is not 0."""
+        if g is None:
+            self._some_absent = True
         if source.__class__ is Edge:
             node, index = source
-            at = self._received.get(node)
-            if at is None:
-                at = self._received[node] = {}
-                heapq.heappush(self._pending, (-node.number, node))
-            at[index] = self._sum(at.get(index), g)
+            number = node.number
+            known = self._received.get(number)
+            if known is None:
+                self._received[number] = node, {index: g}
+                heapq.heappush(self._pending, -number)
+            else:
+                arrived = known[1]
+                arrived[index] = self._sum(arrived[index], g) if index in arrived else g
         elif source is not None and source.request != "null":
             leaves = self.leaves
             if self._announces and source not in leaves and g is not None and g.stype == "default":
@@ -111,9 +118,8 @@ class _Walk:
     def run(self) -> None:
         """Visits all nodes that something was sent to."""
         while self._pending:
-            _, node = heapq.heappop(self._pending)
+            node, arrived = self._received.pop(-heapq.heappop(self._pending))
             self.visited.append(node)
-            arrived = self._received.pop(node)
             if self._wanted:
                 pairs = (((node.number, index), g) for index, g in arrived.items())
                 self._found.update((key, g) for key, g in pairs if key in self._wanted)
@@ -121,9 +127,10 @@ class _Walk:
                 raise freed(node)
             if self._sums:
                 self._sums.difference_update(map(id, arrived.values()))
-            given = {k: g for k, g in arrived.items() if g is not None}
-            if len(given) < len(arrived):
-                for source in node.origins(arrived.keys() - given.keys()):
+            given: dict[int, NDArray] = arrived  # type: ignore[assignment]
+            if self._some_absent:
+                given = {k: g for k, g in arrived.items() if g is not None}
+                for source in node.origins(arrived.keys() - given.keys()) if len(given) < len(arrived) else ():
                     self.send(source, None)
             if given:
                 self._visit(node, given)
@@ -250,8 +257,8 @@ def _note_point(node: Node, given: Mapping[int, NDArray], sent: dict[int, tuple[
             if id(g) in made or state.__class__ is not Edge or state.node.number < node.number:
                 g = g.copy()  # what a function's `backward` only passes on depends on nothing more elsewhere
             made[id(g)] = g
-            known, number = g._grad_state.node.points, g._grad_state.number
-            known[number] = joined([known.get(number, ()), point])
+            maker, number = g._grad_state.node, g._grad_state.number
+            maker.points = {**maker.points, number: joined([maker.points.get(number, ()), point])}
         sent[k] = source, g
 
 

@@ -70,17 +70,15 @@ class Place(NamedTuple):
         return Loc(self.code.co_filename, next(lines, None) or self.code.co_firstlineno)
 
 
-def user_place(own: int) -> Place:
-    """Where the user's program is. The innermost `own` callers of this function are known to be this package's."""
+def user_place(own: int) -> tuple[CodeType | None, int]:
+    """Where the user's program is, as the parts of a `Place`: a program may ask for thousands, and show none. The
+    innermost `own` callers of this function are known to be this package's."""
     frame: FrameType | None = sys._getframe(own + 1)
     while frame is not None and _whose[frame.f_globals.get("__name__", "")] is _OURS:
         frame = frame.f_back
     if frame is not None and _whose[frame.f_globals.get("__name__", "")] is not _USER:
         frame = user_frame()
-    return _NOWHERE if frame is None else Place(frame.f_code, frame.f_lasti)
-
-
-_NOWHERE = Place(None, 0)
+    return (None, 0) if frame is None else (frame.f_code, frame.f_lasti)
 
 
 def user_loc(block: str = "", known: Mapping[int, FrameType | None] = MappingProxyType({})) -> Loc:

@@ -35,7 +35,10 @@ _FRESH = 0x0001 | 0x0004 | 0x0400
 
 
 class _Call:
-    """What depends on an operator and its attributes alone: parsed attributes, numbers of inputs and of results."""
+    """What depends on an operator and its attributes alone: parsed attributes, numbers of inputs and of results.
+
+    An operator's number (`Operator.number`) is left out: calls that differ in it alone are one. `attrs` has that of the
+    first of them."""
 
     __slots__ = (
         "accepted",
@@ -81,22 +84,29 @@ SMALL = 0 if plain_calls() == "native" else 1 << 10
 _calls: dict[Operator, dict[Any, _Call]] = {}
 
 
-def _call(op: Operator, raw: dict[str, Any]) -> _Call:
-    """The `_Call` of these raw attributes, cached if they are hashable."""
+def _call(op: Operator, raw: dict[str, Any]) -> tuple[_Call, dict[str, Any]]:
+    """The `_Call` of these raw attributes, cached if they are hashable; and the attributes, parsed."""
     known = _calls.get(op)
     if known is None:
         known = _calls[op] = {}
+    value = raw.get(op.number) if op.number else None
+    if value.__class__ is float:
+        key = op.number, cache_key({k: v for k, v in raw.items() if k != op.number}) if len(raw) > 1 else ()
+        call = known.get(key)
+        if call is None:
+            call = known[key] = _Call(op, raw)
+        return call, {**call.attrs, op.number: value}
     key = cache_key(raw)
     if key is None:
-        return _Call(op, raw)
+        call = _Call(op, raw)
+        return call, call.attrs
     try:
-        return known[key]
+        call = known[key]
     except KeyError:
-        pass
-    if len(known) >= 1024:  # bounds the cache where a scalar changes with every call
-        known.clear()
-    known[key] = call = _Call(op, raw)
-    return call
+        if len(known) >= 1024:  # bounds the cache where an attribute changes with every call
+            known.clear()
+        known[key] = call = _Call(op, raw)
+    return call, call.attrs
 
 
 def invoke(
@@ -117,7 +127,7 @@ def invoke(
     if running.trace is not None:
         return running.trace.invoke(op, inputs, attrs, out, name, attr, hint)
     try:
-        call = _call(op, attrs)
+        call, attrs = _call(op, attrs)
     except OperatorError as e:
         raise OperatorError(f"{e}{quote(user_loc())}") from None
     plain = True
@@ -126,7 +136,7 @@ def invoke(
             plain = False
             break
     if call.makes_sparse or not plain and any(x is not None and x.stype != "default" for x in inputs):
-        found = _from_parts(op, call, [x for x in inputs if x is not None], out)
+        found = _from_parts(op, call, attrs, [x for x in inputs if x is not None], out)
         if found is not None:
             return found
     try:
@@ -135,7 +145,7 @@ def invoke(
         inputs = [x for x in inputs if x is not None]
         arrays = [x._array for x in inputs]
     if len(arrays) != call.arity:
-        op.check_arity(len(arrays), call.attrs)
+        op.check_arity(len(arrays), attrs)
     key, flows, results = None, False, None
     if modes.recording:
         for x in inputs:
@@ -143,7 +153,7 @@ def invoke(
                 flows = True
                 break
         if flows and op.streams is not None:
-            key = rng.reserve(op.streams(call.attrs, modes.training))
+            key = rng.reserve(op.streams(attrs, modes.training))
         if out is not None:
             for x in [out] if isinstance(out, NDArray) else out:
                 late.refuse_write(x)
@@ -156,14 +166,14 @@ def invoke(
                     break
             if tiered:
                 if call.tiers is None:
-                    call.tiers = late.tiered_operator(op, call.attrs)
+                    call.tiers = late.tiered_operator(op, attrs)
                 results = call.tiers.run(inputs, modes.training, key)
         if results is None:
             types, emitters, alike = call.accepted
             k = 0
             for dtype in types:  # zip would take three times as long
                 if arrays[k].dtype is not dtype:
-                    emitters, alike = _checked(op, call, arrays)
+                    emitters, alike = _checked(op, call, attrs, arrays)
                     break
                 k += 1
             if emitters is EXACT:
@@ -175,12 +185,12 @@ def invoke(
                 emitter = _drawing(key, type(emitter))
             if emitters is EXACT:
                 with quiet():
-                    results, differs = _exactly(op, emitter, arrays, call.attrs)
+                    results, differs = _exactly(op, emitter, arrays, attrs)
                 if not differs:
                     alike.add(mode)
             else:
                 with quiet():
-                    results = op.expand(emitter, *arrays, **call.attrs)
+                    results = op.expand(emitter, *arrays, **attrs)
     except (MXNetError, IRError) as e:
         raise _located(op, arrays, e) from None
     except IndexError:  # about the values of an index, as in compiled code
@@ -188,18 +198,18 @@ def invoke(
     except UNFORESEEN as e:
         if op.host:  # the user's own code
             raise
-        raise _located(op, arrays, _explained(op, arrays, call.attrs) or unforeseen(e, call.attrs)) from None
+        raise _located(op, arrays, _explained(op, arrays, attrs) or unforeseen(e, attrs)) from None
 
     if results.__class__ is tuple or results.__class__ is list:
         if op.updates is not None:
-            _update(op, call.attrs, inputs, results)
+            _update(op, attrs, inputs, results)
         results = list(results[: call.visible])
     else:
         results = [results]
     if out is not None:
         _write(op, results, out)
         if flows:
-            late.record_operator(op, call.attrs, inputs, out, key, call.computations)
+            late.record_operator(op, attrs, inputs, out, key, call.computations)
         return out
     context = call.context
     if arrays:
@@ -219,7 +229,7 @@ def invoke(
             try:
                 result = _own(result, others)
             except UNFORESEEN as e:  # as MemoryError: it was one element, repeated
-                raise _located(op, arrays, unforeseen(e, call.attrs)) from None
+                raise _located(op, arrays, unforeseen(e, attrs)) from None
         else:
             for other in others:
                 if other is result:
@@ -231,7 +241,7 @@ def invoke(
         if len(results) > 1:
             others = [*others, x._array]
     if flows:
-        late.record_operator(op, call.attrs, inputs, wrapped, key, call.computations)
+        late.record_operator(op, attrs, inputs, wrapped, key, call.computations)
     return wrapped[0] if len(wrapped) == 1 else wrapped
 
 
@@ -247,12 +257,12 @@ def _update(op: Operator, attrs: dict[str, Any], inputs: Sequence[Any], results:
         inputs[at]._store(value)
 
 
-def _from_parts(op: Operator, call: _Call, inputs: Sequence[Any], out: Any) -> NDArray | None:
+def _from_parts(op: Operator, call: _Call, attrs: dict[str, Any], inputs: Sequence[Any], out: Any) -> NDArray | None:
     """The result of an operator on sparse arrays; None if it is to run on the dense ones."""
     if len(inputs) != call.arity:
-        op.check_arity(len(inputs), call.attrs)
+        op.check_arity(len(inputs), attrs)
     flows = [modes.recording and x._grad_state is not None and tracked(x) for x in inputs]
-    found = sparse_operators.evaluate(op, call.attrs, inputs)
+    found = sparse_operators.evaluate(op, attrs, inputs)
     if found is None:
         return None
     if out is not None:
@@ -260,9 +270,9 @@ def _from_parts(op: Operator, call: _Call, inputs: Sequence[Any], out: Any) -> N
             late.refuse_write(out)
         found = found.copyto(out)
     if any(flows):
-        gradient = sparse_operators.gradient_of(op, call.attrs, inputs, flows)
+        gradient = sparse_operators.gradient_of(op, attrs, inputs, flows)
         if gradient is None:
-            late.record_operator(op, call.attrs, inputs, found, None, call.computations)
+            late.record_operator(op, attrs, inputs, found, None, call.computations)
         else:
             late.record_rule(op.name, inputs, [found], gradient, op.name in sparse_operators.LINEAR)
     return found
@@ -282,14 +292,16 @@ def _drawing(key: np.ndarray, kind: type[Eager]) -> Eager:
     return kind(modes.training, lambda: key + np.array((0, next(streams)), np.int64))
 
 
-def _checked(op: Operator, call: _Call, arrays: Sequence[np.ndarray]) -> tuple[Mapping[bool, Eager], set[Any]]:
+def _checked(
+    op: Operator, call: _Call, attrs: dict[str, Any], arrays: Sequence[np.ndarray]
+) -> tuple[Mapping[bool, Eager], set[Any]]:
     """What computes with arrays of these element types, as in `_Call.accepted`.
 
     Raises the error of inference if they do not go together, because NumPy would find one for all."""
     types = tuple([x.dtype for x in arrays])
     if len(set(types)) > 1 and not (op.imperative_only or op.host):
         with contextlib.suppress(Undecided):
-            op.infer([type_of(x) for x in arrays], call.attrs)
+            op.infer([type_of(x) for x in arrays], attrs)
     call.accepted = types, call.emitters(arrays), set()
     return call.accepted[1:]
 

@@ -12,6 +12,7 @@ import math
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -476,20 +477,20 @@ class NDArray(NDArrayMethods):
             if not shape:
                 raise AssertionError("Shape must be provided.")
             shape = (shape,) if isinstance(shape, int) else tuple(shape)
-        if not all(isinstance(n, (int, np.integer)) for n in shape):
-            raise self._refused(TypeError, "reshape", f"a shape has integers, got {shape}")
-        unknown = [key for key in kwargs if key not in ("shape", "reverse")]
+        for n in shape:
+            if n.__class__ is not int and not isinstance(n, (int, np.integer)):
+                raise self._refused(TypeError, "reshape", f"a shape has integers, got {shape}")
+        unknown = [key for key in kwargs if key not in ("shape", "reverse")] if kwargs else None
         if unknown:
             raise TypeError(
                 f"Got unknown keywords in reshape: {', '.join(unknown)}. "
                 "Accepted keyword arguments are 'shape' and 'reverse'."
             )
         try:
-            target = decode_shape(self.shape, shape, kwargs.get("reverse", False))
+            target, size = _decoded(self._array.shape, shape, bool(kwargs.get("reverse", False)))
         except OperatorError as e:
             raise self._refused(OperatorError, "reshape", e) from None
-        size = math.prod(target)
-        if size != self.size:
+        if size != self._array.size:
             kind, which = (MXNetError, "larger") if size > self.size else (ValueError, "smaller")
             why = f"Cannot reshape array of size {self.size} into shape {shape}, which is {which}"
             raise self._refused(kind, "reshape", why)
@@ -620,6 +621,13 @@ def _placed_copy(array: np.ndarray, context: Context) -> Any:
     if device is not None:
         x._storage = Storage(device)
     return x
+
+
+@lru_cache(1024)
+def _decoded(old: tuple[int, ...], codes: tuple[int, ...], reverse: bool) -> tuple[tuple[int, ...], int]:
+    """The shape that codes mean, and its number of elements: programs repeat few of them."""
+    target = tuple(map(int, decode_shape(old, codes, reverse)))
+    return target, math.prod(target)
 
 
 def _check_scalar_key(key: Any) -> None:

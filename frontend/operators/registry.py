@@ -88,8 +88,8 @@ class Operator(opdef.OpDef):
     constants: tuple[str, ...] = ()
     late: Callable[..., Mapping[int, Any]] | None = None
     number: str = ""
-    """An attribute, a number, that the expansion also takes as a 0-d tensor of the data's element type: a gradient then
-    serves all numbers, as programs give another one in each call."""
+    """An attribute, any number, that the expansion also takes as a 0-d tensor of the data's element type: a gradient
+    then serves all numbers, as programs give another one in each call."""
     aliases: tuple[str, ...] = ()
     level: str = "operator"
     _parsed: dict[Any, dict[str, Any]] = field(default_factory=dict)
