@@ -4,8 +4,10 @@ pytest and its workers spend some 3 ms on each item, more than most of our cases
 
 from __future__ import annotations
 
+import inspect
 import itertools
-from collections.abc import Iterable, Iterator
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
 
 import pytest
 
@@ -29,8 +31,20 @@ def _function(item: pytest.Item, shared: frozenset[str]) -> object:
     """What cases of one batch have in common; the item itself if it has to stay alone."""
     if not isinstance(item, pytest.Function) or item.cls is not None or not hasattr(item, "callspec"):
         return item
-    plain = set(item.fixturenames) <= shared | set(item.callspec.params)
-    return item.obj if plain and {mark.name for mark in item.iter_markers()} <= {"parametrize"} else item
+    marks = list(item.iter_markers())
+    if {mark.name for mark in marks} != {"parametrize"}:
+        return item
+    own = {name for mark in marks for name in _arguments(*mark.args, **mark.kwargs)}
+    plain = own == set(inspect.signature(item.obj).parameters) and set(item.fixturenames) <= shared | own
+    return item.obj if plain else item
+
+
+def _arguments(
+    argnames: str | Sequence[str], argvalues: object, indirect: object = False, **_: object
+) -> Sequence[str]:
+    """The arguments that `parametrize` gives the function. Others with parameters are fixtures."""
+    names = argnames.replace(",", " ").split() if isinstance(argnames, str) else argnames
+    return () if indirect else names
 
 
 def _batch(cases: list[pytest.Item]) -> pytest.Item:
@@ -49,14 +63,16 @@ def _run(cases: list[pytest.Item]) -> None:
 
 
 def _failures(cases: list[pytest.Item]) -> Iterator[str]:
-    skipped = 0
+    skipped: list[str] = []
     for case in cases:
         try:
             with leaving_no_trace():
                 case.obj(**case.callspec.params)
-        except pytest.skip.Exception:
-            skipped += 1
-            if skipped == len(cases):
+        except pytest.skip.Exception as e:
+            skipped.append(f"{case.nodeid} was skipped: {e.msg}")
+            if len(skipped) == len(cases):
                 raise
-        except (Exception, pytest.fail.Exception) as e:
+        except (Exception, SystemExit, pytest.fail.Exception) as e:
             yield f"{case.nodeid}\n{case.repr_failure(pytest.ExceptionInfo.from_exception(e))}"
+    if skipped:  # pytest counts the batch as passed
+        warnings.warn("\n".join(skipped), pytest.PytestWarning, stacklevel=1)
