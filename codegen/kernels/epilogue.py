@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from gluonjit.codegen.kernels.tiles import Rows, Tile, prefetch
+from gluonjit.codegen.kernels.tiles import Rows, Tile, prefetch, steps
 from gluonjit.codegen.loops.access import Access, Buffer
 from gluonjit.codegen.loops.evaluate import Evaluator
 from gluonjit.codegen.loops.index import Affine, Var, affine
@@ -36,7 +36,7 @@ _INTERLEAVED = 4
 def find_anchor(body: Graph) -> Op:
     """The one product that the kernel computes; other products in the body only unpack its weights."""
     anchors = [op for op in body.ops if op.definition.accumulates == "contraction"]
-    outer = [op for op in anchors[-1:] if _feeding(body, op).issuperset(anchors[:-1])]
+    outer = [op for op in anchors[-1:] if feeding(body, op).issuperset(anchors[:-1])]
     if not outer:
         raise IRError(f"the body of such a kernel has one matrix product or convolution, this one {len(anchors)}")
     return outer[0]
@@ -54,7 +54,7 @@ class Epilogue(Evaluator):
         super().__init__(body, self.handler)
         self.anchor = anchor
         self.result = body.outputs[0]
-        self.ops = [op for op in body.ops if op is not anchor and op not in _feeding(body, anchor)]
+        self.ops = [op for op in body.ops if op is not anchor and op not in feeding(body, anchor)]
         read = {v for op in self.ops for v in op.operands}
         strides = STRIDES.of(op) or (None,) * (len(body.inputs) + 1)
         for k, v in enumerate(body.inputs):
@@ -84,9 +84,9 @@ class Epilogue(Evaluator):
                 offset = f.add(offset, f.mul(i, step))
             type = memory_type(buffer.dtype)
             first = f.op(f"getelementptr {type}, ptr {buffer.pointer}, i64 {f.extent(offset)}")
-            for r in range(rows):
+            for row in steps(f, first, strides[-2] * buffer.dtype.itemsize, rows):
                 for at in range(0, tile.vectors * tile.lanes * buffer.dtype.itemsize, f.target.line):
-                    prefetch(f, first, r * strides[-2] * buffer.dtype.itemsize + at, write=buffer is self.out)
+                    prefetch(f, row, at, write=buffer is self.out)
 
     def write(self, tile: Tile, acc: Rows, index: Sequence[str | int]) -> None:
         """Finishes and stores a tile whose first element has result index `index` (i64 values).
@@ -181,7 +181,7 @@ class _Handler(Access):
         self._memo.clear()
 
 
-def _feeding(body: Graph, anchor: Op) -> set[Op]:
+def feeding(body: Graph, anchor: Op) -> set[Op]:
     """The ops before the anchor. They unpack its weights, which tells readers and `evaluate` what the kernel means."""
     found: set[Op] = set()
     stack = list(anchor.operands)

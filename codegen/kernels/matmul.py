@@ -18,7 +18,7 @@ from gluonjit.codegen.kernels.row_tiles import RowTiles, lowest_height
 from gluonjit.codegen.kernels.tiles import Fetch, Tile, chains
 from gluonjit.codegen.text.kernel_code import writes
 from gluonjit.codegen.text.llvm import Function, Module
-from gluonjit.ir.dims import Dim, Extent, hint, is_static
+from gluonjit.ir.dims import Dim, Extent, divides, hint, is_static
 from gluonjit.ir.graph import Op
 from gluonjit.ir.kernels.product_plans import Matmul
 from gluonjit.ir.machine import Machine
@@ -183,17 +183,20 @@ def panel_variants(f: Function, dtype: Any, n: Extent, columns: int, panel: Any,
     All are `columns` wide except for the last, which may be narrower, and whose last vector may be `halved`.
     """
     lanes = f.target.lanes(dtype)
+    if divides(columns, n):
+        yield Tile(f, dtype, columns // lanes)
+        return
     if isinstance(n, Dim):
         yield from _open_panel_variants(f, dtype, n, columns, panel)
         return
     full, rest = divmod(n, columns)
-    if full and rest:
+    if full:
         with f.if_(f.op(f"icmp ult i64 {panel}, {full}")):
             yield Tile(f, dtype, columns // lanes)
         with f.if_(f.op(f"icmp eq i64 {panel}, {full}")):
             yield _narrow(f, dtype, rest, lanes, halved)
     else:
-        yield _narrow(f, dtype, rest, lanes, halved) if rest else Tile(f, dtype, columns // lanes)
+        yield _narrow(f, dtype, rest, lanes, halved)
 
 
 def _narrow(f: Function, dtype: Any, width: int, lanes: int, halved: bool) -> Tile:

@@ -8,12 +8,12 @@ rows is open, every third row has a pointer, and addressing modes reach the othe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from gluonjit.codegen.text.llvm import Function, memory_type, vector
-from gluonjit.ir.dims import Dim, Extent
+from gluonjit.ir.dims import Dim, Extent, divides
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.types import DType
 
@@ -31,6 +31,8 @@ _MANY = 12
 ones would cost more, since accumulators are copied between the two."""
 _REACHED = 3
 """Rows, an open distance apart, that an instruction can address from one pointer: the distance times 0, 1 or 2."""
+OFTEN = 4
+"""Every so many terms, a line is prefetched of what has an open number of bytes per term."""
 _STREAMS, _STREAM_STEP = 8, 8
 """The most streams that are prefetched at the same time, and the least bytes per term of each."""
 RUN = 128
@@ -46,7 +48,8 @@ class Fetch:
     """What to prefetch while a sum is computed: `step` bytes from `pointer` on per term."""
 
     pointer: str
-    step: int
+    step: Any
+    """An int, or a value of code."""
     nearest: bool
     """Whether into the first-level cache, rather than the second."""
 
@@ -59,6 +62,10 @@ class Fetch:
     def emit(self, tile: Tile, k: int) -> None:
         """Prefetches for term k."""
         size = tile.f.target.line
+        if isinstance(self.step, str):
+            if k % OFTEN == 0:
+                prefetch(tile.f, self.at(tile, k).pointer, 0, self.nearest)
+            return
         for line in range(-(-k * self.step // size), -(-(k + 1) * self.step // size)):
             prefetch(tile.f, self.pointer, line * size, self.nearest)
 
@@ -104,6 +111,13 @@ class _Line:
     aligned: bool
     fetch: Fetch | Fetches | None
     active: Sequence[int]
+    heads: Mapping[int, str] = field(default_factory=dict)
+    """In a loop over terms: where some of the rows are, if their distance is open; others are found from the nearest
+    one before."""
+
+    @property
+    def is_open(self) -> bool:
+        return any(isinstance(self.offsets[r], Dim) for r in self.active)
 
     def factor(self, tile: Tile, r: int, k: int) -> str:
         """Where row r's value for term k is."""
@@ -111,10 +125,15 @@ class _Line:
         if not isinstance(offset, Dim):
             return f.gep(tile.scalar, self.x, offset + k)
         first, step = r - r % _REACHED, self.offsets[1] - self.offsets[0]
-        p = f.gep(tile.scalar, self.x, self.offsets[first])
+        p = self.heads.get(first) or f.gep(tile.scalar, self.x, self.offsets[first])
         if r > first:
             p = f.gep(f"[{r - first} x {tile.scalar}]", p, step)
         return f.gep(tile.scalar, p, k)
+
+    def begin(self, tile: Tile) -> dict[int, str]:
+        """The `heads` at term 0."""
+        firsts = sorted({r - r % _REACHED for r in self.active}) if self.is_open else []
+        return {first: tile.f.gep(tile.scalar, self.x, self.offsets[first]) for first in firsts}
 
     def at(self, tile: Tile, k: Any) -> _Line:
         """The line from term k on."""
@@ -268,11 +287,11 @@ class Tile:
         if ahead and len(rows) >= _FEW_ROWS and isinstance(w_step, int):
             fetch = Fetch(f.gep("i8", w, _AHEAD), w_step * self.bytes, nearest=True)
         line = _Line(x, offsets, w, w_step, aligned, fetch, rows)
-        if isinstance(terms, Dim):
+        if isinstance(terms, Dim) and not (self.bytes == 4 and divides(RUN, terms)):
             return self._open_sum(acc, line, terms)
         run = self._run_length(terms, len(rows))
         if run == terms and not apart:
-            return self._run(acc, line, terms)
+            return self._run(acc, line, run)
         # Totals are kept in memory: there is no register left for them.
         cells = [(r, v) for r in rows for v in range(self.vectors)]
         parked = f.shared_alloca(self.vector, f.target.num_vector_registers, self.lanes * self.bytes)
@@ -286,9 +305,9 @@ class Tile:
                 total[r][v] = f.op(f"fadd {self.vector} {f.load(self.vector, place)}, {part[r][v]}")
             return total
 
-        whole, rest = divmod(terms, run)
-        if whole == 1 and not rest:
-            return plus_parked(self._run(self.zeros(len(acc)), line, terms))
+        if run == terms:
+            return plus_parked(self._run(self.zeros(len(acc)), line, run))
+        whole, rest = terms // run, 0 if isinstance(terms, Dim) else terms % run
         with f.for_(0, whole * run, run, hint="run") as loop:
             total = plus_parked(self._run(self.zeros(len(acc)), line.at(self, loop.index), run))
             for (r, v), place in zip(cells, places):
@@ -333,8 +352,10 @@ class Tile:
             total[r][v] = f.op(f"phi {self.vector} [ {part[r][v]}, %{before} ], [ {total[r][v]}, %{then.label} ]")
         return total
 
-    def _run_length(self, terms: int, rows: int) -> int:
+    def _run_length(self, terms: Extent, rows: int) -> int:
         """How many terms are added up at a time: all, or a divisor of their number if one is near `RUN`."""
+        if isinstance(terms, Dim):
+            return RUN
         chains = self.chains(rows)
         limit = RUN * chains
         if self.bytes != 4 or terms <= limit:
@@ -382,13 +403,17 @@ class Tile:
     ) -> list[dict[_Cell, str]]:
         """The chains after the terms in `range(*span)`, which are dealt out to them."""
         f, (start, stop, step) = self.f, span
-        with f.for_(start, stop, step, [(self.vector, s[c]) for s in sums for c in cells], "k") as loop:
+        heads = line.at(self, start).begin(self)
+        carried = [(self.vector, s[c]) for s in sums for c in cells] + [("ptr", p) for p in heads.values()]
+        with f.for_(start, stop, step, carried, "k") as loop:
             names = iter(loop.carried)
             inner = [{c: next(names) for c in cells} for _ in sums]
-            at = line.at(self, loop.index)
+            at = replace(line.at(self, loop.index), heads=dict(zip(heads, names)))
             for k in range(step):
                 self._add_term(at, k, cells, inner[k % len(sums)])
-            loop.next(*(s[c] for s in inner for c in cells))
+            # LLVM would find all rows from one pointer, in turn, and keep the factors of several terms on the stack.
+            following = [f.hidden(f.gep(self.scalar, p, step)) for p in at.heads.values()]
+            loop.next(*(s[c] for s in inner for c in cells), *following)
         names = iter(loop.results)
         return [{c: next(names) for c in cells} for _ in sums]
 
@@ -440,6 +465,18 @@ class Tile:
         rows[cell.rows[0]][cell.vector] = sum
         for r in cell.rows[1:]:
             rows[r][cell.vector] = self._shuffled(sum, sum, [*range(self.lanes // 2, self.lanes)] * 2)
+
+
+def steps(f: Function, first: Any, step: Extent, count: int, type: str = "ptr") -> Iterator[Any]:
+    """`count` pointers, `step` bytes apart, or numbers of type i64. If the step is open, each is found from the one
+    before: LLVM would find all of them before a loop, and keep them on the stack."""
+    for k in range(count):
+        if not isinstance(step, Dim):
+            yield f.gep("i8", first, k * step) if type == "ptr" else f.add(first, k * step)
+            continue
+        yield first
+        if k < count - 1:
+            first = f.hidden(f.gep("i8", first, step) if type == "ptr" else f.add(first, step), type)
 
 
 def prefetch(f: Function, pointer: str, ahead: Extent, nearest: bool = True, write: bool = False) -> None:

@@ -31,13 +31,14 @@ from gluonjit.codegen.kernels.epilogue import Epilogue, find_anchor
 from gluonjit.codegen.kernels.linear_map import linear_map
 from gluonjit.codegen.kernels.matmul import panel_variants, share, unravel
 from gluonjit.codegen.kernels.pixel_tiles import Axis
-from gluonjit.codegen.kernels.tiles import Fetch, Fetches, Tile, prefetch
+from gluonjit.codegen.kernels.tiles import Fetch, Fetches, Tile, prefetch, steps
+from gluonjit.codegen.kernels.winograd_channels import any_channels
 from gluonjit.codegen.kernels.winograd_fetch import Pixels, Tiling, next_block
 from gluonjit.codegen.text.kernel_code import writes
 from gluonjit.codegen.text.llvm import Function, Module
 from gluonjit.codegen.threads.calls import barrier
 from gluonjit.common.cook_toom import transform
-from gluonjit.ir.dims import Dim, divides, hint, is_less, least_usual
+from gluonjit.ir.dims import Dim, Extent, divides, hint, is_less, least_usual
 from gluonjit.ir.graph import Op
 from gluonjit.ir.kernels.product_plans import Winograd
 from gluonjit.ir.kernels.winograd_memory import WinogradMemory
@@ -47,7 +48,7 @@ _CHANNELS = 4
 """Vectors of channels per task, where threads share a transform."""
 
 
-@writes(Winograd)
+@writes(Winograd, for_any_size=any_channels)
 def lower_winograd(name: str, op: Op, module: Module) -> None:
     """Appends the kernel to the module. Its table ends with the thread's scratch, and if all threads work together, the
     memory that they share and the team."""
@@ -180,10 +181,10 @@ class _Winograd:
         barrier(f, self.team)
         self._share(span, self.filters, self._output)
 
-    def _share(self, span: Span, channels: int, step: Callable[[Any, Any, Channels], None]) -> None:
+    def _share(self, span: Span, channels: Extent, step: Callable[[Any, Any, Channels], None]) -> None:
         """This thread's part of a transform of some tiles and all channels."""
         f, some = self.f, _CHANNELS * self.lanes
-        parts, count = -(-channels // some), f.sub(span.last, span.first)
+        parts, count = f.div(f.add(channels, some - 1), some), f.sub(span.last, span.first)
         with f.for_(*share(f, f.mul(count, parts)), hint="task") as task:
             slot, part = unravel(f, task.index, [count, parts])
             low = f.mul(part, some)
@@ -204,7 +205,7 @@ class _Winograd:
             self._copy_window(source, top, left, channels)
         else:
             there = [self._row(source, f.add(top, k), left) for k in range(rows.extent)]
-            step = columns.extent * self.depth
+            step = f.extent(columns.extent * self.depth)
             # Not `inbounds`: there need not be a next tile.
             following = [f.op(f"getelementptr {self.scalar}, ptr {p}, i64 {step}") for p in there]
             if columns.is_padded:
@@ -221,8 +222,7 @@ class _Winograd:
             for p in following:
                 for k in range(columns.outputs):
                     prefetch(f, f.op(f"getelementptr {self.scalar}, ptr {p}, i64 {c}"), k * self.depth * self.item)
-            at = [f.gep(self.scalar, p, c) for p in pointers]
-            self._transform_input(tile, at, f.gep(self.scalar, target, c))
+            self._transform_input(tile, pointers, c, f.gep(self.scalar, target, c))
 
     def _row(self, source: str, row: Any, column: Any) -> str:
         """The pixel at a row and column of the input; zeros where there is no such row."""
@@ -250,17 +250,16 @@ class _Winograd:
                 # A partial vector overwrites the beginning of the next pixel, which is written after it.
                 f.store(tile.vector, v, f.gep(self.scalar, target, c), self.item)
 
-    def _transform_input(self, tile: Tile, pointers: list[str], target: str) -> None:
+    def _transform_input(self, tile: Tile, pointers: list[str], channel: Any, target: str) -> None:
         f = self.f
         columns = []
-        for k in range(self.columns.extent):
-            places = [f.gep(self.scalar, p, k * self.depth) for p in pointers]
-            window = [tile.load(p, tile.is_partial(0)) for p in places]
+        for c in steps(f, channel, self.depth, self.columns.extent, "i64"):
+            window = [tile.load(f.gep(self.scalar, p, c), tile.is_partial(0)) for p in pointers]
             columns.append(linear_map(tile, self.rows.transform.input, window))
-        for i, row in enumerate(zip(*columns, strict=True)):
-            for j, v in enumerate(linear_map(tile, self.columns.transform.input, row)):
-                at = f.gep("i8", target, (i * len(columns) + j) * self.inputs.position)
-                f.store(tile.vector, v, at, self.align)
+        places = steps(f, target, self.inputs.position, self.rows.extent * self.columns.extent)
+        for row in zip(*columns, strict=True):
+            for v in linear_map(tile, self.columns.transform.input, row):
+                f.store(tile.vector, v, next(places), self.align)
 
     # ---- products
 
@@ -296,9 +295,9 @@ class _Winograd:
                 fetch=Fetches(tuple(fetches)),
             )
             target = f.gep("i8", m, f.mul(first, self.outputs.tile))
-            for r, row in enumerate(acc):
+            for place, row in zip(steps(f, target, self.outputs.tile, count), acc, strict=True):
                 for k, value in enumerate(row):
-                    f.store(tile.vector, value, f.gep("i8", target, r * self.outputs.tile + k * self.align), self.align)
+                    f.store(tile.vector, value, f.gep("i8", place, k * self.align), self.align)
 
         for narrow in panel_variants(f, self.dtype, self.filters, columns, panel):
             # Columns that do not exist are zeros in the weights, and are never read in scratch memory.
@@ -364,9 +363,9 @@ class _Winograd:
     def _transform_output(self, tile: Tile, source: str) -> list[list[str]]:
         f, extent = self.f, self.columns.extent
         columns = []
-        for j in range(extent):
-            places = [(i * extent + j) * self.outputs.position for i in range(self.rows.extent)]
-            loaded = [tile.load(f.gep("i8", source, at), align=self.align) for at in places]
+        for top in steps(f, source, self.outputs.position, extent):
+            places = steps(f, top, extent * self.outputs.position, self.rows.extent)
+            loaded = [tile.load(p, align=self.align) for p in places]
             columns.append(linear_map(tile, self.rows.transform.output, loaded))
         return [linear_map(tile, self.columns.transform.output, row) for row in zip(*columns, strict=True)]
 
@@ -391,18 +390,19 @@ class _Winograd:
     def _index(self, image: Any, y: Any, x: Any, channel: Any) -> list[Any]:
         return [image, x, channel] if self.is_line else [image, y, x, channel]
 
-    def _vectors(self, channels: Channels, count: int) -> Iterator[tuple[Tile, Any]]:
+    def _vectors(self, channels: Channels, count: Extent) -> Iterator[tuple[Tile, Any]]:
         """Opens the loops over the vectors of some of `count` channels: for each kind, a tile of one vector and its
         first channel."""
         f, (low, high) = self.f, channels
         with f.for_(low, f.sub(high, self.lanes - 1), self.lanes, hint="channel") as loop:
             yield self.vector, loop.index
-        if tail := count % self.lanes:
+        if not divides(self.lanes, count):
+            tail = f.mod(count, self.lanes)
             with self._if_last(high, count):
                 yield Tile(f, self.dtype, 1, tail), count - tail
 
     @contextmanager
-    def _if_last(self, high: Any, count: int) -> Iterator[None]:
+    def _if_last(self, high: Any, count: Extent) -> Iterator[None]:
         if high == count:
             yield
         else:

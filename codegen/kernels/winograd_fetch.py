@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from gluonjit.codegen.kernels.matmul import unravel
-from gluonjit.codegen.kernels.tiles import Fetch
+from gluonjit.codegen.kernels.tiles import OFTEN, Fetch
 from gluonjit.codegen.loops.access import Buffer
 from gluonjit.codegen.text.llvm import Function, memory_type
+from gluonjit.ir.dims import Extent, least_usual
 from gluonjit.ir.windows import row_major
 
 
@@ -25,13 +26,13 @@ class Pixels:
 
     pointer: str
     type: str
-    strides: tuple[int, int, int]
+    strides: tuple[Extent, Extent, Extent]
     """Elements from one image, row and pixel to the next; pixels follow each other without a gap."""
     rows: int
     """Rows of a tile."""
     first: tuple[int, int]
     """The row and column at which the first tile begins."""
-    nbytes: int
+    nbytes: Extent
     """Bytes of a pixel."""
 
     @staticmethod
@@ -56,14 +57,21 @@ class Tiling:
 
 
 def next_block(
-    f: Function, pixels: Sequence[Pixels], tiling: Tiling, first: Any, tiles: int, number: Any, numbers: int, terms: int
+    f: Function,
+    pixels: Sequence[Pixels],
+    tiling: Tiling,
+    first: Any,
+    tiles: int,
+    number: Any,
+    numbers: Extent,
+    terms: Extent,
 ) -> Iterator[Fetch]:
     """What register tile `number` of `numbers`, each of which sums `terms` terms, fetches for the `tiles` tiles from
     `first` on, which need not exist."""
     for p in pixels:
         rows = tiles * p.rows
-        each = -(-rows // numbers)
-        step = -(-tiling.outputs[1] * p.nbytes // terms)
+        each = -(-rows // least_usual(numbers))
+        step = _step(f, tiling.outputs[1] * p.nbytes, terms)
         for k in range(each):
             row = f.min(f.add(f.mul(number, each), k), rows - 1)
             t = f.add(first, f.div(row, p.rows))
@@ -75,3 +83,13 @@ def next_block(
                 at = f.add(at, f.mul(i, stride))
             # Not `inbounds`.
             yield Fetch(f.op(f"getelementptr {p.type}, ptr {p.pointer}, i64 {at}"), step, nearest=False)
+
+
+def _step(f: Function, nbytes: Extent, terms: Extent) -> Any:
+    """The bytes that each of `terms` terms fetches of `nbytes`; not all, where there are many and their number is
+    open."""
+    if isinstance(nbytes, int) and isinstance(terms, int):
+        return -(-nbytes // terms)
+    most = f.target.line // OFTEN
+    each = f.div(f.add(nbytes, terms - 1), terms)
+    return f.min(each, most) if isinstance(each, str) else each

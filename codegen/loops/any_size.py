@@ -57,7 +57,7 @@ def _with_body(op: Op, opened: Graph, sizes: Mapping[str, int]) -> AnySize:
     return AnySize(replace(op, operands=operands, results=results, attrs=attrs, regions=(opened,)), sizes)
 
 
-def _opened(name: str, n: int, unit: int, sizes: dict[str, int]) -> Extent:
+def opened_axis(name: str, n: int, unit: int, sizes: dict[str, int]) -> Extent:
     """`n`, open if it is several times `unit`."""
     if n % unit or n // unit < LOWEST:
         return n
@@ -122,10 +122,10 @@ def _computing(body: Graph, target: Machine, sizes: dict[str, int]) -> Graph | N
     lanes, before, after = target.lanes(F32), prod(whole[:axis]), prod(whole[axis + 1 :])
     if is_sum and after == 1:  # with many channels at a time, code for any number of pixels is three times as long
         return None
-    open_channels = _opened("c", channels[0], 1 if after > 1 else lanes, sizes)
+    open_channels = opened_axis("c", channels[0], 1 if after > 1 else lanes, sizes)
     shape: list[Extent] = [before, open_channels, after]
     if not is_sum:
-        shape[0], shape[2] = _opened("p", before, 1, sizes), _opened("q", after, lanes, sizes)
+        shape[0], shape[2] = opened_axis("p", before, 1, sizes), opened_axis("q", after, lanes, sizes)
     first, last = int(before == 1), 3 - int(after == 1)
     return _with_shapes(body, {whole: tuple(shape[first:last]), channels: (open_channels,), (): ()}, 1 - first)
 
@@ -208,7 +208,7 @@ def _moving(body: Graph, target: Machine, sizes: dict[str, int]) -> Graph | None
         return None
     unit = 1 if is_run and last.size % lanes == 0 else lanes
     for k, atom in enumerate(before):
-        extents[atom] = last.size if is_run and atom is last else _opened(f"n{k}", atom.size, unit, sizes)
+        extents[atom] = last.size if is_run and atom is last else opened_axis(f"n{k}", atom.size, unit, sizes)
     b = Builder(body.name, body.level)
     v = b.input(body.inputs[0].name, body.inputs[0].type.with_shape(tuple(extents[atom] for atom in before)))
     if turned := tuple(k for k, atom in enumerate(before) if atom.reversed):

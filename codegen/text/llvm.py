@@ -364,6 +364,10 @@ class Function:
             else self.op(f"getelementptr inbounds {type}, ptr {pointer}, i64 {self.extent(index)}", "p")
         )
 
+    def hidden(self, value: str, type: str = "ptr") -> str:
+        """The same pointer or integer, but LLVM does not know what it is."""
+        return self.op(f'call {type} asm "", "=r,0"({type} {value})', "p")
+
     def table(self, k: int) -> str:
         """The k-th pointer of a kernel's table."""
         return self.load("ptr", self.gep("ptr", "%table", k), align=8)

@@ -10,39 +10,47 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+from gluonjit.ir.dims import LOWEST, Dim, Extent, aligned, named
 from gluonjit.ir.kernels.product_plans import Winograd
 from gluonjit.ir.machine import Machine
 
 
 class Transformed(NamedTuple):
-    """An array [positions, tiles, channels]: byte strides."""
+    """An array [positions, tiles, channels]: byte strides, open ones (`Extent`) if its channels are."""
 
     positions: int
-    tile: int
-    position: int
+    tile: Any
+    position: Any
 
     @staticmethod
-    def of(positions: int, tiles: int, channels: int, itemsize: int, machine: Machine) -> Transformed:
+    def of(name: str, positions: int, tiles: int, channels: Extent, itemsize: int, machine: Machine) -> Transformed:
         """A tile's positions are written, or read, at the same time, and so are the tiles of a register tile: neither
-        should meet in few sets of the first cache, as they would if they lay a page apart."""
+        should meet in few sets of the first cache, as they would if they lay a page apart.
+
+        That is no polynomial. So with open channels the strides are open dimensions, `{name}_tile` and
+        `{name}_position`, in units of `stride_unit`."""
+        if isinstance(channels, Dim):
+            unit = stride_unit(machine)
+            return Transformed(positions, unit * named(f"{name}_tile"), unit * named(f"{name}_position"))
         line = machine.line
-        tile = _lines(channels * itemsize, line)
+        tile = -(-channels * itemsize // line) * line
         if tile % (machine.page // 2) == 0:
             tile += line
         lines = tiles * tile // line
         return Transformed(positions, tile, (lines + 1 - lines % 2) * line)
 
     @property
-    def nbytes(self) -> int:
+    def nbytes(self) -> Any:
         return self.positions * self.position
 
 
 class WinogradMemory(NamedTuple):
-    """Bytes. A thread's scratch holds `zeros`, a `window`, and `inputs` and `outputs`, unless these are shared."""
+    """Bytes, open ones if channels are. A thread's scratch holds `zeros`, a `window`, and `inputs` and `outputs` unless
+    these are shared."""
 
-    zeros: int
+    zeros: Any
     """A row of a window where the input has none."""
-    window: int
+    window: Any
     """A window that is put together from what exists."""
     inputs: Transformed
     outputs: Transformed
@@ -52,34 +60,35 @@ class WinogradMemory(NamedTuple):
         tile: Winograd,
         extents: tuple[int, int],
         tiles: Any,
-        depth: int,
-        filters: int,
+        depth: Extent,
+        filters: Extent,
         itemsize: int,
         machine: Machine,
     ) -> WinogradMemory:
-        """The memory for `tiles` windows of `extents` pixels and `depth` channels. (Their number may be open if the
-        tile has a block.)"""
+        """The memory for `tiles` windows of `extents` pixels and `depth` channels. (The number of windows may be open
+        if the tile has a block. Open channels are multiples of a line, open filters multiples of a panel.)"""
         slots = abs(tile.block) * tile.rows or tiles
         positions = math.prod(extents)
-        columns = -(-filters // tile.columns) * tile.columns
-        row = _lines(extents[1] * depth * itemsize, machine.line)
+        columns = aligned(filters, tile.columns)
+        row = aligned(extents[1] * depth * itemsize, machine.line)
         return WinogradMemory(
             row,
             # A vector at the end of a pixel is written as a whole.
             (extents[0] + 1) * row,
-            Transformed.of(positions, slots, depth, itemsize, machine),
-            Transformed.of(positions, slots, columns, itemsize, machine),
+            Transformed.of("v", positions, slots, depth, itemsize, machine),
+            Transformed.of("m", positions, slots, columns, itemsize, machine),
         )
 
     @property
-    def own(self) -> int:
+    def own(self) -> Any:
         """Bytes that each thread needs for itself."""
         return self.zeros + self.window
 
     @property
-    def transformed(self) -> int:
+    def transformed(self) -> Any:
         return self.inputs.nbytes + self.outputs.nbytes
 
 
-def _lines(nbytes: int, line: int) -> int:
-    return -(-nbytes // line) * line
+def stride_unit(machine: Machine) -> int:
+    """Bytes: every stride is several of them, so that there is no open dimension of size 1."""
+    return machine.line // LOWEST

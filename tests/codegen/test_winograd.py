@@ -5,6 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from gluonjit.codegen import program
 from gluonjit.codegen.kernels.linear_map import linear_map
 from gluonjit.codegen.kernels.tiles import Fetches, Tile
 from gluonjit.codegen.kernels.winograd_fetch import Pixels, Tiling, next_block
@@ -139,6 +140,38 @@ def test_epilogue_that_costs_more_than_the_store(tiled):
         y = env[inner.outputs[0]]
         graphs.append(b.build([b.mul(y, b.sigmoid(y))], {"params": (1,)}))
     check(*graphs, runnable("host"))
+
+
+SHARING = {
+    "by blocks": ((9, 8), (4, 4, 3, 32, 2)),
+    "all together": ((9, 8), (4, 4, 4, 32, 0)),
+    "some blocks together": ((30, 9), (4, 2, 3, 32, -2)),
+    "1-D": ((29,), (1, 4, 4, 32, 2)),
+}
+
+
+@pytest.mark.parametrize("name", SHARING)
+def test_channels_that_differ_share_a_kernel(name, tiled, object_cache, monkeypatch):
+    size, tile = SHARING[name]
+    tiled(*tile)
+    lowered = []
+    real = program.lower_kernel
+
+    def lower(name, *rest):
+        lowered.append("winograd" in name)
+        real(name, *rest)
+
+    monkeypatch.setattr(program, "lower_kernel", lower)
+    counts = []
+    for depth, filters in ((256, 64), (384, 192), (512, 96), (192, 64)):
+        graph, exact = both(size, depth, filters, 3, batch=2, low=1, high=1, epilogue="all")
+        inputs = inputs_of(graph)
+        lowered.clear()
+        got = compile_graph(graph).run(inputs)[0][0]
+        expected = evaluate(exact, [x.astype(np.float64) for x in inputs])[0][0].astype(np.float32)
+        assert difference(got, expected) < WITHIN
+        counts.append(sum(lowered))
+    assert counts == [1, 0, 0, 1]  # 192 terms are no whole number of runs
 
 
 def kernels(graph, winograd=True):
