@@ -90,6 +90,5 @@ def _step(f: Function, nbytes: Extent, terms: Extent) -> Any:
     open."""
     if isinstance(nbytes, int) and isinstance(terms, int):
         return -(-nbytes // terms)
-    most = f.target.line // OFTEN
-    each = f.div(f.add(nbytes, terms - 1), terms)
-    return f.min(each, most) if isinstance(each, str) else each
+    each = f.div(f.extent(f.add(nbytes, terms - 1)), f.extent(terms))
+    return f.min(each, f.target.line // OFTEN)
