@@ -1,5 +1,6 @@
 # make demo    a model running, hybridized and not
 # make test    lint, types and tests;  PYTEST_ARGS="-k fold" narrows it
+# make soak    those tests that try random programs, damaged files and whole networks, with SOAK=10 times as many
 # make lint    lint and types alone
 # make bench   gluonjit and other engines on the same models;  BENCH_ARGS="--workloads W3 --threads 1" narrows it
 # make site    the documentation as a web site, in build/site
@@ -10,6 +11,7 @@
 
 PYTHON ?= python3
 PYTEST_ARGS ?=
+SOAK ?= 10
 BENCH_ARGS ?=
 VENV := .venv
 BENCH_VENV := .venv-bench
@@ -24,7 +26,7 @@ unexport PYTHONHOME
 # Each of the many processes would compile all sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint style packages bench site clean
+.PHONY: demo test soak lint style packages bench site clean
 
 demo: $(VENV)/stamp
 	$(BIN)/python examples/demo.py
@@ -34,6 +36,9 @@ test: style packages
 	@$(MYPY) >build/mypy.txt 2>&1 & mypy=$$!; trap 'kill $$mypy; exit 130' INT TERM; \
 	  echo '$(MYPY) &' && $(PYTEST); tests=$$?; \
 	  wait $$mypy; types=$$?; cat build/mypy.txt; exit $$((tests | types))
+
+soak: $(VENV)/test-stamp
+	SOAK=$(SOAK) $(PYTEST) $$(grep -rlw --include='test_*.py' soak tests)
 
 lint: style packages
 	$(MYPY)

@@ -1,9 +1,5 @@
-"""Random plain programs give the same with NumPy, and where they move to native code on the way.
+"""Random plain programs give the same with NumPy, and where they move to native code on the way."""
 
-`PROGRAMS=500 pytest tests/autodiff/test_random_programs.py` tries so many.
-"""
-
-import os
 import random
 
 import numpy as np
@@ -14,8 +10,9 @@ from gluonjit import autograd, nd
 from gluonjit.autodiff import operator_computations, tiering
 from gluonjit.codes.store import Store
 from gluonjit.ndarray import imperative
+from support.soak import tries
 
-PROGRAMS = int(os.environ.get("PROGRAMS", "12"))
+PROGRAMS = tries(8)
 
 
 class Program:

@@ -1,7 +1,6 @@
 """Attributes of operators in graphs from files: whatever they say, one error names node, operator and attribute."""
 
 import json
-import os
 import random
 import warnings
 
@@ -17,10 +16,11 @@ from gluonjit.operators.control.loops_and_branches import ControlFlow
 from gluonjit.passes import run_passes
 from gluonjit.symbol.graph import post_order
 from gluonjit.symbol.lower import lower
+from support.soak import tries
 
 define(mx)
 
-ROUNDS = int(os.environ.get("FUZZ", "1000"))
+ROUNDS = tries(500)
 
 VALUES = (
     "None",

@@ -12,6 +12,7 @@ from gluonjit.runtime.compiler import artifact_of, compile_graph
 from support.convolutions import conv
 from support.programs import random_program
 from support.selected import TARGETS, kernel_name, runnable
+from support.soak import tries
 
 LEVELS = ("0", "1", "2", "3")
 
@@ -23,7 +24,7 @@ def bits(graph, inputs, level, monkeypatch, target=None):
 
 
 def test_random_programs(monkeypatch):
-    for seed in range(20):
+    for seed in range(tries(8)):
         program = random_program(seed)
         by_level = [bits(program.graph, program.inputs, level, monkeypatch) for level in "02"]
         assert by_level[0] == by_level[1], f"seed {seed}"

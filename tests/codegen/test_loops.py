@@ -26,6 +26,7 @@ from support.compare import assert_close
 from support.draw import DRAWERS, draw
 from support.kernels import body, kernel, run, runnable_targets, text, together
 from support.programs import random_program
+from support.soak import tries
 
 WITH_ELEMENT = [n for n in DRAWERS if opdef.lookup(n).element is not None]
 LOOSE = {"pow": 1e-4, "lgamma": 1e-4, "digamma": 1e-4}
@@ -107,7 +108,7 @@ def test_primitive(name):
     targets = runnable_targets()
     for t, target in enumerate(targets):
         cases = []
-        for seed in range(t, 10, len(targets)):
+        for seed in range(t, tries(6), len(targets)):
             rng = random.Random(f"loops {name} {seed}")
             case = draw(name, rng)
             if sum(t.size for t in case.operands) <= 60000:
@@ -129,7 +130,7 @@ def as_body(graph):
     return Graph("body", graph.inputs, graph.ops, graph.results, level="legal")
 
 
-@pytest.mark.parametrize("first", range(0, 60, 20))
+@pytest.mark.parametrize("first", range(0, tries(20), 20))
 def test_random_programs(first):
     programs = [
         random_program(seed, ops=4 + seed % 9, level="legal", only=WITH_ELEMENT) for seed in range(first, first + 20)
@@ -637,7 +638,7 @@ def random_rows(seed):
 
 
 def test_random_rows():
-    made = [(seed, *random_rows(seed)) for seed in range(40)]
+    made = [(seed, *random_rows(seed)) for seed in range(tries(16))]
     bodies = [(seed, types, body(make, *types)) for seed, make, types in made]
     targets = runnable_targets()
     for t, target in enumerate(targets):

@@ -1,10 +1,6 @@
-"""Random programs with gradients: differences, NumPy and native code agree, and a joint graph's halves with the whole.
-
-`PROGRAMS=5000 pytest tests/codegen/test_random_gradients.py` tries so many.
-"""
+"""Random programs with gradients: differences, NumPy and native code agree, and the halves of a joint graph with it."""
 
 import functools
-import os
 from itertools import islice
 
 import numpy as np
@@ -20,9 +16,10 @@ from gluonjit.runtime.compiler import compile_graph
 from support.compare import assert_close
 from support.gradients import assert_halves_agree, assert_is_gradient, joint, random_like
 from support.smooth_programs import NAMES, REGIONS, smooth_program
+from support.soak import tries
 
-PROGRAMS = int(os.environ.get("PROGRAMS", "80"))
-BATCH = 40
+PROGRAMS = tries(40)
+BATCH = 20
 TOGETHER = 10
 """Programs in a graph: what a compilation costs besides its kernels is paid once for all of them."""
 

@@ -1,9 +1,5 @@
-"""Random programs: native code equals NumPy, and what passes make is text that parses back to itself.
+"""Random programs: native code equals NumPy, and what passes make is text that parses back to itself."""
 
-`PROGRAMS=2000 pytest tests/codegen/test_random_programs.py` tries so many.
-"""
-
-import os
 from itertools import islice
 
 import pytest
@@ -18,12 +14,14 @@ from support.compare import assert_close
 from support.draw import DRAWERS
 from support.programs import coverage, random_program, together
 from support.selected import TARGETS, runnable
+from support.soak import tries
 
-PROGRAMS = int(os.environ.get("PROGRAMS", "300"))
-EACH = PROGRAMS // 3
-"""Programs for each target; there are three where vectors of three lengths run."""
+PROGRAMS = tries(100)
+"""Enough for every primitive to have its turn."""
+ELSEWHERE = tries(30)
+"""Programs for each target but the host; there are two where vectors of three lengths run. Every primitive has its turn
+on each of them in test_loops.py."""
 BATCH = 50
-ALONE = 10
 TOGETHER = 10
 """Programs in a graph: what a compilation costs besides its kernels is paid once for all of them."""
 
@@ -47,20 +45,24 @@ def run_together(executable, programs, where):
     assert next(outputs, None) is next(updates, None) is None
 
 
-@pytest.mark.parametrize("first", range(0, EACH, BATCH))
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("target", "first"),
+    [
+        (target, first)
+        for k, target in enumerate(TARGETS)
+        for first in range(k * PROGRAMS, k * PROGRAMS + (PROGRAMS if target == "host" else ELSEWHERE), TOGETHER)
+    ],
+)
 def test_native_equals_numpy(target, first):
-    """Each target has programs of its own, in which every primitive has its turn. The host's first ones are compiled
-    one by one, others some at a time. The text of the former is read after every pass, of the host's others when the
-    graph has reached another level."""
-    first += TARGETS.index(target) * EACH
-    starts = [*range(ALONE), *range(ALONE, BATCH, TOGETHER)] if first == 0 else range(first, first + BATCH, TOGETHER)
-    for start in starts:
-        seeds = range(start, start + (1 if start < ALONE else TOGETHER))
+    """Each target has programs of its own. The host's first ones are compiled one by one, others some at a time. The
+    text of the former is read after every pass, of the host's others when the graph has reached another level."""
+    alone = first == 0
+    for start in range(first, first + TOGETHER, 1 if alone else TOGETHER):
+        seeds = range(start, start + (1 if alone else TOGETHER))
         programs = [random_program(seed) for seed in seeds]
         where = f"{seeds} on {target}"
 
-        def round_trip(name, before, graph, seconds, where=where, alone=start < ALONE):
+        def round_trip(name, before, graph, seconds, where=where):
             if graph is not before and (alone or graph.level != before.level):
                 text = print_graph(graph)
                 assert print_graph(parse_graph(text)) == text, f"{where} after {name}"
@@ -71,7 +73,7 @@ def test_native_equals_numpy(target, first):
         run_together(executable, programs, f"native, again, {where}")
 
 
-@pytest.mark.parametrize("first", range(0, PROGRAMS // 2, BATCH))
+@pytest.mark.parametrize("first", range(0, PROGRAMS, BATCH))
 def test_every_pass_keeps_the_meaning(first):
     for seed in range(first, first + BATCH):
         program = random_program(seed)

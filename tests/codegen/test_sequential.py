@@ -18,6 +18,7 @@ from gluonjit.runtime.compiler import compile_graph
 from support.compare import assert_close
 from support.draw import draw
 from support.kernels import run, runnable_targets
+from support.soak import tries
 
 
 def check(name, inputs, attrs, target=None, nthreads=1, at_end=False):
@@ -38,7 +39,7 @@ def check(name, inputs, attrs, target=None, nthreads=1, at_end=False):
 @pytest.mark.parametrize("name", ["cumsum", "scatter_add", "sort"])
 def test_random_cases(name):
     targets = runnable_targets()
-    for seed in range(25):
+    for seed in range(tries(12)):
         rng = random.Random(f"sequential {name} {seed}")
         case = draw(name, rng)
         inputs = case.values(rng, special=name == "sort")

@@ -14,6 +14,7 @@ from gluonjit.runtime import threads
 from gluonjit.runtime.compiler import compile_graph
 from support.compare import close, difference
 from support.selected import TARGETS, kernel_name, runnable
+from support.soak import tries
 
 EVERYTHING = PIPELINE.replace("views", "views {line = 0}")
 """Rows of any length are written apart."""
@@ -116,7 +117,7 @@ def inputs_of(graph, seed=0):
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(tries(4)))
 def test_networks(seed, target):
     graph = Net(seed).graph(12)
     inputs = inputs_of(graph)

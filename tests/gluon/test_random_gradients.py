@@ -4,11 +4,8 @@ are those of differences.
 A function is called in a random *way*: some of its inputs are parameters, or arrays that the block holds, or the same
 array twice; its steps are divided among child blocks; gradients are added or not asked for; it is called twice before
 `backward`, or differentiated twice.
-
-`PROGRAMS=5000 pytest tests/gluon/test_random_gradients.py` tries so many.
 """
 
-import os
 import random
 from dataclasses import dataclass
 
@@ -20,9 +17,10 @@ from gluonjit import autograd
 from gluonjit.gluon import Block, HybridBlock
 from gluonjit.ndarray.variable import tracked
 from support.gluon_programs import gluon_program
+from support.soak import tries
 
-PROGRAMS = int(os.environ.get("PROGRAMS", "20"))
-BATCH = 10
+PROGRAMS = tries(10)
+BATCH = 5
 STEP = 2e-4
 
 

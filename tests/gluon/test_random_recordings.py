@@ -2,11 +2,8 @@
 
 Unlike `test_random_gradients.py`, which draws operators, this draws what decides where gradients go: constants, ties,
 values used twice, results that nobody differentiates, branches and loops, scopes, `grad_req`, second order.
-
-`PROGRAMS=2000 pytest tests/gluon/test_random_recordings.py` tries so many.
 """
 
-import os
 import random
 from types import SimpleNamespace
 
@@ -16,8 +13,9 @@ import gluonjit as mx
 from gluonjit import autograd, nd
 from gluonjit.base import MXNetError
 from gluonjit.gluon import HybridBlock, nn
+from support.soak import tries
 
-PROGRAMS = int(os.environ.get("PROGRAMS", "10"))
+PROGRAMS = tries(6)
 
 
 class Triple(autograd.Function):

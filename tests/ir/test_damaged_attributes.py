@@ -1,9 +1,5 @@
-"""Random changes to the attributes of `.ir` texts: the parser, the verifier and the passes refuse them with IRError.
+"""Random changes to the attributes of `.ir` texts: the parser, the verifier and the passes refuse them with IRError."""
 
-`FUZZ=10000 pytest tests/ir/test_damaged_attributes.py` tries so many.
-"""
-
-import os
 import random
 import re
 
@@ -12,8 +8,9 @@ from gluonjit.ir.types import IRError
 from gluonjit.ir.verify import verify
 from gluonjit.passes import run_passes
 from gluonjit.passes.manager import PassError
+from support.soak import tries
 
-TEXTS = int(os.environ.get("FUZZ", "200"))
+TEXTS = tries(200)
 ATTRIBUTE = re.compile(r"\w+ = (\((?:[^(){}]|\([^(){}]*\))*\)|[^,{}()\s]+)(?=[,}])")
 VALUES = ["0", "-1", "3", "1000000", "0.5", "1e9", "True", "None", "nan", '"x"', '"sum"', "()", "(0,)", "(0, 1)"]
 VALUES += ["(1, -1)", "(0.5,)", "(1000000,)", '("x",)', "((0, 1),)", "((1, 2), (3, 4))", "(True,)"]

@@ -12,8 +12,9 @@ from support.compare import close, difference, tolerance
 from support.draw import DRAWERS
 from support.programs import coverage, random_program
 from support.scalar_handler import interpret_graph
+from support.soak import tries
 
-SEEDS = range(len(DRAWERS) * 3)
+SEEDS = range(len(DRAWERS) * tries(1))
 
 
 @functools.cache

@@ -20,6 +20,7 @@ from gluonjit.ir.text import ParseError, Spill, load, parse_graph, print_graph, 
 from gluonjit.ir.types import DTYPES, F32, IRError, TensorType, tensor
 from gluonjit.ir.verify import verify
 from support.programs import random_program
+from support.soak import tries
 
 PLANNED = """\
 graph @net(%x: f32[2,3], %s: f32[3], %"a b": i64[]) level planned {arena = 128, training = False} {
@@ -114,7 +115,7 @@ def test_locations_print_on_demand_only():
 
 @pytest.mark.parametrize("level", ["expanded", "legal", "fused"])
 def test_random_programs_come_back(level):
-    for seed in range(120):
+    for seed in range(tries(40)):
         program = random_program(seed, level=level)
         text = print_graph(program.graph, locs=True)
         back = parse_graph(text)
@@ -472,8 +473,8 @@ def test_damaged_texts_only_fail():
     rng = random.Random(0)
     texts = [PLANNED, *(print_graph(random_program(seed, level="fused").graph, locs=True) for seed in range(20))]
     pieces = [*'%@()[]{}=,:."-09 \nx', "nan", "True", "None", "f32[2]", "return", "graph", "0x", "fused", "%x", "1e9"]
-    parsed = 0
-    for _ in range(1500):
+    parsed, rounds = 0, tries(600)
+    for _ in range(rounds):
         text = rng.choice(texts)
         for _ in range(rng.randint(1, 3)):
             at = rng.randrange(len(text))
@@ -484,7 +485,7 @@ def test_damaged_texts_only_fail():
             parsed += 1
         except ParseError:
             pass
-    assert 0 < parsed < 1500
+    assert 0 < parsed < rounds
 
 
 # Files ----------------------------------------------------------------------------------------------------------------

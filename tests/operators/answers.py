@@ -26,6 +26,7 @@ from gluonjit.ir.graph import Graph
 from gluonjit.operators import registry
 from gluonjit.passes import run_passes
 from gluonjit.runtime.compiler import compile_graph
+from support.soak import SOAK
 
 from . import samples, variants
 from .running import graph_of, run_case, with_key
@@ -120,8 +121,27 @@ DRAWN_ALIKE = {
 `_random_poisson` and `_random_negative_binomial` do, of which all cases are: 650 ops for each."""
 
 
+@functools.cache
 def compiled_cases(operator: str) -> list[Case]:
-    return samples.cases(operator)[: DRAWN_ALIKE.get(operator)]
+    """The first case, and each whose graph has a primitive, of element types, that those before it have not; all of
+    them in `make soak`. As graphs, all are evaluated."""
+    cases = samples.cases(operator)[: DRAWN_ALIKE.get(operator)]
+    if SOAK > 1:
+        return cases
+    found: set[object] = set()
+    chosen = []
+    for case in cases:
+        used = _primitives(run_passes(graph_of([case])[0], "expand"))
+        if not chosen or not used <= found:
+            chosen.append(case)
+        found |= used
+    return chosen
+
+
+def _primitives(graph: Graph) -> set[object]:
+    """Each with the element types of operands and results."""
+    found: set[object] = {(op.name, *(v.dtype for v in (*op.operands, *op.results))) for op in graph.ops}
+    return found.union(*(_primitives(region) for op in graph.ops for region in op.regions))
 
 
 KINDS = (None, "nan", "infinite")

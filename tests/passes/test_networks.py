@@ -19,6 +19,7 @@ from gluonjit.passes import run_passes
 from gluonjit.passes.pipelines import PIPELINE
 from gluonjit.runtime.compiler import compile_graph
 from support.networks import in_float64, random_network
+from support.soak import tries
 
 PASSES = ("fold-moves", "reorder-pooling", "fold-affine", "hoist-strides", "layout")
 TOLERANCE = 1e-5
@@ -53,7 +54,7 @@ def check(network, expected, pipeline):
     return run_passes(network.graph, pipeline, after=after), changed
 
 
-@pytest.mark.parametrize("block", range(4))
+@pytest.mark.parametrize("block", range(tries(1)))
 def test_networks_keep_their_values(block):
     fired = Counter()
     for seed in range(block * 30, block * 30 + 30):
@@ -73,7 +74,7 @@ def test_networks_keep_their_values(block):
 def test_networks_with_an_open_batch_keep_their_values():
     pipeline = PIPELINE[PIPELINE.index("fold-moves") : PIPELINE.index(", plan-memory")]
     fired = Counter()
-    for seed in range(30):
+    for seed in range(tries(30)):
         network = random_network(seed, batch=named_dim("n"))
         batches = {}
         for n in (2, 5):
@@ -97,7 +98,7 @@ def test_networks_with_an_open_batch_keep_their_values():
 
 @pytest.mark.parametrize("name", ["fold-moves", "fold-affine", "hoist-strides"])
 def test_a_second_run_changes_nothing(name):
-    for seed in range(50):
+    for seed in range(tries(20)):
         clean = run_passes(random_network(seed).graph, "simplify, cse, dce")
         once = run_passes(clean, [name, "simplify", "cse", "dce"])
         twice = run_passes(once, [name, "simplify", "cse", "dce"])
@@ -106,12 +107,12 @@ def test_a_second_run_changes_nothing(name):
 
 def test_nothing_is_folded_that_is_no_parameter():
     """Without parameters, no scale is known before the call."""
-    for seed in range(30):
+    for seed in range(tries(20)):
         graph = random_network(seed).graph.with_attrs(params=())
         assert run_passes(graph, "fold-affine") is graph
 
 
-@pytest.mark.parametrize("seed", range(300, 316))
+@pytest.mark.parametrize("seed", range(300, 300 + tries(8)))
 def test_compiled_networks(seed):
     """Through the whole pipeline, to native code."""
     network = random_network(seed)

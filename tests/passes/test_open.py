@@ -16,6 +16,7 @@ from gluonjit.passes import run_passes
 from gluonjit.passes.pipelines import PIPELINE
 from support.compare import assert_close
 from support.open_programs import OPS, SIZES, open_program
+from support.soak import tries
 
 PIPELINES = [
     "simplify, fold, cse, dce, legalize-broadcast, simplify, fold, cse, dce",
@@ -48,7 +49,7 @@ def run_checked(program, pipeline, sizes=SIZES, target=None):
 @pytest.mark.parametrize("level", ["expanded", "legal"])
 def test_passes_keep_the_meaning_of_open_graphs(level):
     fired: Counter[str] = Counter()
-    for seed in range(30):
+    for seed in range(tries(16)):
         program = open_program(seed, level=level)
         fired.update(run_checked(program, PIPELINES[seed % 2], [SIZES[seed % 4], SIZES[-1]]))
     assert set(fired) >= {"simplify", "fold", "cse", "dce"}
@@ -56,7 +57,7 @@ def test_passes_keep_the_meaning_of_open_graphs(level):
 
 def test_passes_from_level_legal_on_keep_the_meaning_of_open_graphs():
     fired: Counter[str] = Counter()
-    for seed in range(40):
+    for seed in range(tries(20)):
         target = named(("x86-64-v3", "x86-64-v4")[seed % 2])
         fired.update(run_checked(open_program(seed, level="legal"), LATE, [SIZES[seed % 4], SIZES[-1]], target))
     assert set(fired) >= {"layout", "sink-reshapes", "fuse", "select", "hoist", "views", "threads"}
@@ -79,7 +80,7 @@ def _open_ops(graph):
 def test_gradients_of_open_graphs_are_those_of_their_sizes():
     """`differentiate` takes open graphs, and so does `partition`."""
     joint = "differentiate, legalize-broadcast, simplify, fold, cse, dce"
-    for seed in range(25):
+    for seed in range(tries(12)):
         program = open_program(seed)
         legal = run_passes(program.graph, "legalize-broadcast, simplify, fold, cse, dce")
         found = run_passes(legal, joint)

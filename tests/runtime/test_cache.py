@@ -30,6 +30,7 @@ from gluonjit.runtime.artifact import Artifact, Corrupt, pack, unpack
 from gluonjit.runtime.compiler import compile_graph
 from gluonjit.tools.cli import main
 from support.programs import random_program
+from support.soak import tries
 from support.threads import at_once
 
 
@@ -71,7 +72,7 @@ def test_a_hit_compiles_nothing(object_cache, compiled, monkeypatch):
 
 
 def test_random_programs(object_cache, compiled):
-    for seed in range(50):
+    for seed in range(tries(16)):
         program = random_program(seed)
         graph = program.graph.with_attrs(params=tuple(range(0, len(program.graph.inputs), 2)))
         cold = compile_graph(graph).run(program.inputs)

@@ -17,6 +17,7 @@ from gluonjit.runtime.compiler import compile_graph
 from support import open_programs
 from support.compare import assert_close
 from support.open_programs import open_program
+from support.soak import tries
 
 N, L = named("n"), named("l")
 SIZES = ({"n": 1, "l": 1}, {"n": 1, "l": 7}, {"n": 33, "l": 1}, {"n": 1, "l": 16})
@@ -25,15 +26,15 @@ SIZES = ({"n": 1, "l": 1}, {"n": 1, "l": 7}, {"n": 33, "l": 1}, {"n": 1, "l": 16
 def test_random_programs(monkeypatch):
     monkeypatch.setattr(open_programs, "with_sizes", lambda graph, sizes: with_sizes(graph, sizes, lowest=1))
     monkeypatch.setenv("GLUONJIT_CACHE", "0")
-    serving = 0
-    for seed in range(24):
+    serving, programs = 0, tries(10)
+    for seed in range(programs):
         program = open_program(seed)
         code = compile_graph(program.graph)
         if code.lowest == 1:
             serving += 1
             for sizes in SIZES:
                 program.check(code.run(program.inputs(sizes)), sizes, "code for open dimensions")
-    assert 8 <= serving < 24  # some slices need more elements
+    assert programs // 3 <= serving < programs  # some slices need more elements
 
 
 def graph(make, *shapes, level="expanded"):

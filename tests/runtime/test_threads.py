@@ -25,6 +25,7 @@ from gluonjit.runtime import cores, native, threads
 from gluonjit.runtime.compiler import compile_graph
 from support.compare import assert_close
 from support.programs import random_program, together
+from support.soak import tries
 from support.threads import at_once
 
 SHARED = PIPELINE.replace("threads", "threads {grain = 0, share = 0}")
@@ -65,7 +66,7 @@ def bits_for_every_count(run, counts=(1, 2, 4)):
     return results[counts[0]]
 
 
-@pytest.mark.parametrize("first", range(0, 60, 20))
+@pytest.mark.parametrize("first", range(0, tries(20), 20))
 def test_random_programs(first):
     programs = [random_program(seed) for seed in range(first, first + 20)]
     inputs = [x for program in programs for x in program.inputs]
