@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import math
 import mmap
+import weakref
 
 import numpy as np
 
@@ -91,29 +93,59 @@ def _huge_pages(nbytes: int) -> np.ndarray:
 
 
 class ArenaPool:
-    """Arenas that calls take and put back; there are as many as the most calls that ever ran at once."""
+    """Arenas that calls take and put back. There are as many as the most calls that ever ran at once, and none is much
+    larger than what its users (`lend`) that still exist may take."""
 
     def __init__(self) -> None:
-        self._free: list[np.ndarray] = []
+        self._free: dict[int, np.ndarray] = {}
+        """By `id`. Operations of a dict are atomic, so two threads never get the same arena."""
+        self._needs: dict[int, int] = {}
+        self._numbers = itertools.count()
+        self._largest = 0
+
+    def lend(self, user: object, nbytes: int) -> None:
+        """From now on, and until it is gone, `user` takes arenas of this size."""
+        number = next(self._numbers)
+        self._needs[number] = nbytes
+        self._largest = max(self._largest, nbytes)
+        weakref.finalize(user, self._end, number).atexit = False
+
+    def _end(self, number: int) -> None:
+        if self._needs.pop(number) == self._largest:
+            self._largest = max(list(self._needs.values()), default=0)
+            self.drop(above=_SPARE * self._largest)
 
     def take(self, nbytes: int) -> np.ndarray:
-        """An arena of at least `nbytes` bytes."""
-        try:
-            arena = self._free.pop()  # atomic: two threads never get the same one
-        except IndexError:
-            return aligned_empty(nbytes)
-        if arena.nbytes >= nbytes:
-            return arena
-        del arena
-        try:
-            # Larger sizes are likely to follow, which would touch all pages anew; those not touched cost nothing.
-            return aligned_empty(2 * nbytes)
-        except (MemoryError, OSError):
-            return aligned_empty(nbytes)
+        """An arena of at least `nbytes` bytes: the smallest one that is free."""
+        while self._free:
+            free = [(arena.nbytes, number) for number, arena in list(self._free.items())]
+            size, number = min([place for place in free if place[0] >= nbytes] or [max(free, default=(0, 0))])
+            arena = self._free.pop(number, None)
+            if arena is None:  # another thread has just taken it
+                continue
+            if size >= nbytes:
+                return arena
+            del arena
+            try:
+                # Larger sizes are likely to follow, which would touch all pages anew; those not touched cost nothing.
+                return aligned_empty(_SPARE * nbytes)
+            except (MemoryError, OSError):
+                break
+        return aligned_empty(nbytes)
 
     def put(self, arena: np.ndarray) -> None:
-        self._free.append(arena)
+        if arena.nbytes <= _SPARE * self._largest:
+            self._free[id(arena)] = arena
 
     def drop(self, above: int = -1) -> None:
         """Frees the arenas of more than `above` bytes that no call is using."""
-        self._free = [arena for arena in self._free if arena.nbytes <= above]
+        for number, arena in list(self._free.items()):
+            if arena.nbytes > above:
+                self._free.pop(number, None)
+
+
+_SPARE = 2
+"""An arena that replaces a smaller one is so many times as large as needed."""
+
+ARENAS = ArenaPool()
+"""The arenas of all code. One call after the other writes to the same pages, in whatever program."""

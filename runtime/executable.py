@@ -25,7 +25,7 @@ from gluonjit.ir.machine import ALIGNMENT, Machine
 from gluonjit.ir.sizes import sizes_of
 from gluonjit.ir.types import IRError, TensorType, type_of
 from gluonjit.runtime import forks, host, threads
-from gluonjit.runtime.arenas import ArenaPool, CacheFriendly, aligned_array, aligned_copy, give_back
+from gluonjit.runtime.arenas import ARENAS, ArenaPool, CacheFriendly, aligned_array, aligned_copy, give_back
 from gluonjit.runtime.prepared_files import SMALLEST, PreparedFiles, evict, inputs_digest
 from gluonjit.runtime.watching import Progress, Watch
 
@@ -82,19 +82,22 @@ class NativeFunction:
         self._flush = flush
         self.is_open = bool(layout.dims)
         """Whether it needs sizes."""
-        self.arenas = arenas or ArenaPool()
+        self.arenas = arenas or ARENAS
         self.scratch_offset: Any = aligned(layout.arena, ALIGNMENT)
         """Where scratch memory begins, after the arena; each thread has its own part."""
+        if not self.is_open:
+            self.arenas.lend(self, self.working_memory)
         self.constants = [aligned_copy(c) for c in layout.constants]
         self.template = np.zeros(layout.size + MEASURING, np.int64)
         for slot, constant in zip(layout.constant_slots, self.constants, strict=True):
             self.template[slot] = constant.ctypes.data
 
     def sized(self, sizes: Mapping[str, int]) -> NativeFunction:
-        """The same function for these sizes of its open dimensions. They share arenas, which grow."""
+        """The same function for these sizes of its open dimensions."""
         other = copy.copy(self)
         other.layout, other.is_open = self.layout.sized(sizes), False
         other.scratch_offset = aligned(other.layout.arena, ALIGNMENT)
+        other.arenas.lend(other, other.working_memory)
         other.template = self.template.copy()
         for name, slot in zip(self.layout.dims, self.layout.size_slots, strict=True):
             other.template[slot] = sizes[name]
@@ -374,11 +377,11 @@ class Executable:
         return other
 
     def share(self, other: Executable) -> None:
-        """Takes over those prepared values of `other` that this one prepares in the same way, and its arenas. Both must
-        get the same arrays for these inputs from now on."""
+        """Takes over those prepared values of `other` that this one prepares in the same way. Both must get the same
+        arrays for these inputs from now on."""
         with other._lock:
             there = {p.same: p.content for p in other.prepared}
-            self._lock, self.main.arenas = other._lock, other.main.arenas
+            self._lock = other._lock
             for p in self.prepared:
                 p.content = there.get(p.same, p.content)
 

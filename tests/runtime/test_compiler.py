@@ -62,7 +62,7 @@ def test_what_prepares_parameters_holds_no_memory_between_times():
         ((y,), _) = executable.run(inputs, versions)
         want = product(*inputs)
         assert np.abs(y - want).max() <= 1e-5 * np.abs(want).max()
-        assert arenas[0]._free == []
+        assert not arenas[0]._free
 
 
 def test_what_is_prepared_needs_no_memory_of_an_open_size():

@@ -1,6 +1,7 @@
 """Buffers for native code."""
 
 import gc
+import threading
 import weakref
 
 import numpy as np
@@ -38,11 +39,63 @@ def test_pages_live_as_long_as_an_array_in_them():
     assert gone() is None
 
 
+class User:
+    """What takes arenas of a size."""
+
+    def __init__(self, pool, nbytes):
+        self.pool, self.nbytes = pool, nbytes
+        pool.lend(self, nbytes)
+
+    def call(self):
+        arena = self.pool.take(self.nbytes)
+        assert arena.nbytes >= self.nbytes
+        self.pool.put(arena)
+        return arena
+
+
 def test_an_arena_that_grows_has_room_for_more():
     pool = ArenaPool()
-    for nbytes in (2 << 20, 3 << 20):
-        arena = pool.take(nbytes)
-        assert arena.nbytes >= nbytes
-        pool.put(arena)
-    assert pool.take(5 << 20) is arena
+    small, large, larger = (User(pool, n << 20) for n in (2, 3, 5))
+    small.call()
+    arena = large.call()
+    assert larger.call() is arena and small.call() is arena
+    held = pool.take(5 << 20)
     assert pool.take(100).nbytes == 100  # another call at the same time
+    pool.put(held)
+
+
+def test_an_arena_goes_with_those_who_need_it():
+    pool = ArenaPool()
+    small, large = User(pool, 1 << 10), User(pool, 1 << 22)
+    gone = weakref.ref(large.call())
+    held = pool.take(large.nbytes)
+    assert small.call() is not held
+    del large
+    gc.collect()
+    pool.put(held)  # too late
+    del held
+    gc.collect()
+    assert gone() is None and small.call().nbytes == 1 << 10
+
+
+def test_each_of_many_threads_has_its_arena():
+    pool = ArenaPool()
+    users = [User(pool, n << 10) for n in range(1, 9)]
+    held, lock, together = set(), threading.Lock(), []
+
+    def work(k):
+        for n in range(300):
+            arena = pool.take(users[(k + n) % len(users)].nbytes)
+            with lock:
+                together.append(id(arena) in held)
+                held.add(id(arena))
+            with lock:
+                held.remove(id(arena))
+            pool.put(arena)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not any(together) and len(pool._free) <= len(threads)
