@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,33 +22,37 @@ MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 WEYL = (0x9E3779B9, 0xBB67AE85)  # added to the key after each round
 ROUNDS = 10
 _MASK = 0xFFFFFFFF
-_BLOCK = 1 << 14  # elements: the six 64-bit arrays of a block stay in the L2 cache
+_BLOCK = 1 << 14  # elements: the six 64-bit rows of a block stay in the L2 cache
 
 
-def philox(counter: Sequence[Any], key: Sequence[int]) -> list[np.ndarray]:
+def philox(counter: Sequence[Any], key: tuple[int, int]) -> list[np.ndarray]:
     """The four 32-bit words (as uint64) of each counter.
 
-    `counter` is four 32-bit words as uint64, single numbers or arrays of one shape; the third is an array.
+    `counter` is four 32-bit words as uint64, single numbers or arrays of one shape (n,); the third is an array.
     """
+    # Words 0 and 2, and 1 and 3, are rows of one array: each step of a round is one call of NumPy for both.
     c0, c1, c2, c3 = counter
-    keys = [[np.uint64((k + r * w) & _MASK) for k, w in zip(key, WEYL)] for r in range(ROUNDS)]
-    m0, m1 = (np.uint64(m) for m in MULTIPLIERS)
-    low, half = np.uint64(_MASK), np.uint64(32)
-    for k0, k1 in keys[:2]:  # after two rounds, all words are arrays
-        p0, p1 = c0 * m0, c2 * m1
-        c0, c1, c2, c3 = (p1 >> half) ^ (c1 ^ k0), p1 & low, (p0 >> half) ^ (c3 ^ k1), p0 & low
-    words = [np.array(np.broadcast_to(c, np.shape(c0))) for c in (c0, c1, c2, c3)]
-    c0, c1, c2, c3 = words
-    p0, p1 = np.empty_like(c0), np.empty_like(c0)
-    for k0, k1 in keys[2:]:
-        np.multiply(c0, m0, out=p0)
-        np.multiply(c2, m1, out=p1)
-        for c, other, p, k in ((c0, c1, p1, k0), (c2, c3, p0, k1)):
-            np.right_shift(p, half, out=c)
-            np.bitwise_xor(c, other, out=c)
-            np.bitwise_xor(c, k, out=c)
-            np.bitwise_and(p, low, out=other)
-    return words
+    even, odd, product = np.empty((3, 2, c2.size), np.uint64)
+    even[0], even[1], odd[0], odd[1] = c0, c2, c1, c3
+    crossed = product[::-1]
+    for keys in _round_keys(key):
+        np.multiply(even, _FACTORS, out=product)
+        np.right_shift(crossed, _HALF, out=even)
+        np.bitwise_xor(even, odd, out=even)
+        np.bitwise_xor(even, keys, out=even)
+        np.bitwise_and(crossed, _LOW, out=odd)
+    return [even[0], odd[0], even[1], odd[1]]
+
+
+@lru_cache(16)
+def _round_keys(key: tuple[int, int]) -> np.ndarray:
+    """The keys of the rounds, for the rows of `philox`."""
+    keys = [[(k + r * w) & _MASK for k, w in zip(key, WEYL)] for r in range(ROUNDS)]
+    return np.array(keys, np.uint64).reshape(ROUNDS, 2, 1)
+
+
+_FACTORS = np.array(MULTIPLIERS, np.uint64).reshape(2, 1)
+_LOW, _HALF = np.array(_MASK, np.uint64), np.array(32, np.uint64)
 
 
 def words_from(key: np.ndarray, start: int, size: int, dtype: Any, stream: int) -> np.ndarray:
@@ -59,10 +64,8 @@ def words_from(key: np.ndarray, start: int, size: int, dtype: Any, stream: int) 
     for at in range(0, size, _BLOCK):
         index = np.arange(start + at, start + min(at + _BLOCK, size), dtype=np.uint64)
         call = np.uint64(counter & _MASK), np.uint64(counter >> 32)
-        first, second, *_ = philox(
-            (*call, index & np.uint64(_MASK), index >> np.uint64(32)), (seed & _MASK, seed >> 32)
-        )
-        out[at : at + index.size] = second << np.uint64(32) | first if wide else first
+        first, second, *_ = philox((*call, index & _LOW, index >> _HALF), (seed & _MASK, seed >> 32))
+        out[at : at + index.size] = second << _HALF | first if wide else first
     return out.view(as_dtype(dtype).numpy)
 
 
