@@ -123,6 +123,8 @@ class _Quick:
                 fixed[slot] = view
                 continue
             pick = itemgetter(*operands) if len(operands) > 1 else None
+            if (quick := _quick_form(op)) is not None:
+                compute, attrs = quick, {}
             if slots_read_alone.isdisjoint(slot for slot, _ in found):
                 compute = partial(compute, **attrs) if attrs else compute
             else:
@@ -183,6 +185,14 @@ def _is_aligned(op: Op) -> bool:
     dims, rank = op.attrs["dims"], len(op.results[0].shape)
     count = len(op.operands[0].shape)
     return dims is None or tuple(dims) == tuple(range(rank - count, rank))
+
+
+def _quick_form(op: Op) -> Callable[..., Any] | None:
+    """`Primitive.quick` for one op; None if there is none."""
+    definition, types = op.definition, [v.type for v in op.operands]
+    if not isinstance(definition, opdef.Primitive) or definition.quick is None or not all(t.is_static for t in types):
+        return None
+    return definition.quick(*types, **without(op.attrs))
 
 
 def _is_fixed(op: Op, operands: Sequence[Any]) -> bool:

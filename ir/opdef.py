@@ -88,6 +88,9 @@ class Primitive(OpDef):
 
     * `infer(*types, **attrs)` → a TensorType (or a tuple of them).
     * `eval(*arrays, **attrs)` → ndarray (or a tuple): the NumPy reference. Result dtype and shape must be `infer`'s.
+    * `quick(*types, **attrs)`: a function of arrays of these types alone, without open dimensions, that gives the bits
+      of `eval` in less time, as it looks at nothing that types tell; it may give a NumPy scalar for a 0-d result. None
+      if there is none.
     * `element(s, i, *operands, **attrs)`: the scalar of the result at index `i` (a tuple of index expressions), over
       a handler `s`; each operand is a function from an index tuple to a scalar. None for primitives that only a
       kernel in `codegen/` can compute. `ir/primitives/__init__` documents the handler.
@@ -114,6 +117,7 @@ class Primitive(OpDef):
     infer_types: Callable[..., Any]
     eval: Callable[..., Any]
     element: Callable[..., Any] | None = None
+    quick: Callable[..., Callable[..., Any] | None] | None = None
     attr_defaults: dict[str, Any] = field(default_factory=dict)
     elementwise: bool = False
     commutative: bool = False

@@ -89,6 +89,15 @@ def _eval(a: np.ndarray, b: np.ndarray, contract: AxisPair, batch: AxisPair) -> 
     return y if wide is dtype else y.astype(dtype.numpy)
 
 
+def _quick(a: TensorType, b: TensorType, contract: AxisPair, batch: AxisPair) -> Any:
+    if a.dtype.bits == 16 or a.rank != 2 or b.rank != 2 or len(contract[0]) != 1 or batch[0]:
+        return None
+    turned_a, turned_b = contract[0][0] != 1, contract[1][0] != 0
+    if turned_a:
+        return (lambda a, b: np.matmul(a.T, b.T)) if turned_b else lambda a, b: np.matmul(a.T, b)
+    return (lambda a, b: np.matmul(a, b.T)) if turned_b else np.matmul
+
+
 def _element(s: Any, i: Index, a: Any, b: Any, contract: AxisPair, batch: AxisPair) -> Any:
     dtype = a.type.dtype
     wide = accumulator(dtype)
@@ -140,6 +149,7 @@ primitive(
     "dot_general",
     infer=_infer,
     eval=_eval,
+    quick=_quick,
     element=_element,
     attrs={"contract": REQUIRED, "batch": ((), ())},
     accumulates="contraction",

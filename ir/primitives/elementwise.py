@@ -7,6 +7,7 @@ rounded once per primitive. Integers wrap; nothing here ever raises on a value.
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from gluonjit.ir.primitives.checks import (
     check_kind,
     check_same_dtype,
 )
-from gluonjit.ir.types import BF16, BOOL, TensorType
+from gluonjit.ir.types import BF16, BOOL, F32, F64, TensorType
 from gluonjit.ir.types import dtype as as_dtype
 
 _BF16 = BF16.numpy
@@ -65,6 +66,19 @@ def _two(ufunc: Function) -> Function:
         return _array(ufunc(a, b))
 
     return run
+
+
+def _quick(function: Function, floats_alone: bool = False) -> Callable[..., Function | None]:
+    """`Primitive.quick` from the function that `eval` calls in the end. `floats_alone`: it is for floats of 32 and 64
+    bits, and for an axis at least."""
+
+    def quick(*types: TensorType) -> Function | None:
+        dtype = types[-1].dtype
+        if floats_alone and (dtype not in (F32, F64) or not types[0].rank):
+            return None
+        return None if dtype is BF16 else function
+
+    return quick
 
 
 def _composed(function: Function) -> Function:
@@ -140,7 +154,14 @@ def _logical_shift_right(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _unary(
-    name: str, evaluate: Function, doc: str, kinds: str = FLOAT, *, predicate: bool = False, instructions: float = 1.0
+    name: str,
+    evaluate: Function,
+    doc: str,
+    kinds: str = FLOAT,
+    *,
+    predicate: bool = False,
+    instructions: float = 1.0,
+    quick: Callable[..., Function | None] | None = None,
 ) -> None:
     def infer(x: TensorType) -> TensorType:
         check_kind(x, kinds)
@@ -149,7 +170,7 @@ def _unary(
     def element(s: Any, i: Any, x: Any) -> Any:
         return getattr(s, name)(x(i))
 
-    traits: dict[str, Any] = {"elementwise": True, "predicate": predicate, "instructions": instructions}
+    traits: dict[str, Any] = {"elementwise": True, "predicate": predicate, "instructions": instructions, "quick": quick}
     vjp = derivatives.RULES.get(name, NO_GRADIENT)
     primitive(name, infer=infer, eval=evaluate, element=element, vjp=vjp, doc=doc, **traits)
 
@@ -167,13 +188,15 @@ def _binary(
         return getattr(s, name)(a(i), b(i))
 
     traits |= {"elementwise": True, "predicate": predicate}
+    if isinstance(ufunc, np.ufunc):
+        traits["quick"] = _quick(ufunc)
     vjp = derivatives.RULES.get(name, NO_GRADIENT)
     primitive(name, infer=infer, eval=_two(ufunc), element=element, vjp=vjp, doc=doc, **traits)
 
 
-_unary("neg", _one(np.negative), "-x; integers wrap", NUMERIC)
-_unary("abs", _one(np.absolute), "|x|; the least integer stays as it is", NUMERIC)
-_unary("sign", _one(_sign), "-1, 0 or 1; NaN for NaN", NUMERIC)
+_unary("neg", _one(np.negative), "-x; integers wrap", NUMERIC, quick=_quick(np.negative))
+_unary("abs", _one(np.absolute), "|x|; the least integer stays as it is", NUMERIC, quick=_quick(np.absolute))
+_unary("sign", _one(_sign), "-1, 0 or 1; NaN for NaN", NUMERIC, quick=_quick(np.sign))
 _unary("floor", _or_identity(_one(np.floor)), "largest whole number <= x", NUMERIC)
 _unary("ceil", _or_identity(_one(np.ceil)), "smallest whole number >= x", NUMERIC)
 _unary("round", _or_identity(_composed(_round)), "nearest whole number, halves away from zero", NUMERIC)
@@ -206,9 +229,9 @@ for _name, _ufunc, _instructions, _doc in [
     ("acosh", np.arccosh, 30, "inverse hyperbolic cosine"),
     ("atanh", np.arctanh, 30, "inverse hyperbolic tangent"),
 ]:
-    _unary(_name, _one(_ufunc), _doc, instructions=_instructions)
-_unary("rsqrt", _composed(_rsqrt), "1 / sqrt(x)", instructions=12)
-_unary("sigmoid", _composed(_sigmoid), "1 / (1 + exp(-x))", instructions=12)
+    _unary(_name, _one(_ufunc), _doc, instructions=_instructions, quick=_quick(_ufunc))
+_unary("rsqrt", _composed(_rsqrt), "1 / sqrt(x)", instructions=12, quick=_quick(_rsqrt, True))
+_unary("sigmoid", _composed(_sigmoid), "1 / (1 + exp(-x))", instructions=12, quick=_quick(_sigmoid, True))
 _unary("erf", _composed(special.erf), "error function", instructions=12)
 _unary("erfinv", _composed(special.erfinv), "inverse of erf on [-1, 1]; NaN elsewhere", instructions=30)
 _unary("lgamma", _composed(special.lgamma), "log |gamma(x)|; inf at 0, -1, -2, …", instructions=30)
@@ -222,9 +245,15 @@ _unary(
 _binary("add", np.add, "a + b", commutative=True)
 _binary("sub", np.subtract, "a - b")
 _binary("mul", np.multiply, "a * b", commutative=True)
-_binary("div", _div, "a / b; integers truncate toward 0, and x / 0 is 0", instructions=4)
-_binary("mod", _mod, "a modulo b with the sign of b; integer x modulo 0 is 0", instructions=4)
-_binary("pow", _pow, "a**b; integers truncate toward 0, and 0 to a negative power is 0", instructions=30)
+_binary("div", _div, "a / b; integers truncate toward 0, and x / 0 is 0", instructions=4, quick=_quick(np.divide, True))
+_binary("mod", _mod, "a modulo b with the sign of b; integer x modulo 0 is 0", instructions=4, quick=_quick(np.mod))
+_binary(
+    "pow",
+    _pow,
+    "a**b; integers truncate toward 0, and 0 to a negative power is 0",
+    instructions=30,
+    quick=_quick(np.power, True),
+)
 _binary("maximum", np.maximum, "the larger one; NaN when either is")
 _binary("minimum", np.minimum, "the smaller one; NaN when either is")
 _binary("atan2", np.arctan2, "angle of the point (b, a) (radians)", FLOAT, instructions=30)
@@ -255,6 +284,14 @@ def _eval_select(cond: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     if cond.dtype != np.bool_ or a.dtype != b.dtype:
         raise TypeError(f"select of {cond.dtype}, {a.dtype}, {b.dtype}")
     return np.where(cond, a, b)
+
+
+def _quick_cast(x: TensorType, dtype: Any) -> Function | None:
+    target = as_dtype(dtype)
+    saturates = x.dtype.is_float and not target.is_float
+    if x.dtype is target or BF16 in (x.dtype, target) or target is BOOL or saturates:
+        return None
+    return methodcaller("astype", target.numpy)
 
 
 def _infer_cast(x: TensorType, dtype: Any) -> TensorType:
@@ -290,6 +327,7 @@ primitive(
     "select",
     infer=_infer_select,
     eval=_eval_select,
+    quick=lambda cond, a, b: np.where if a.rank and b.rank else None,
     element=lambda s, i, cond, a, b: s.select(cond(i), a(i), b(i)),
     elementwise=True,
     vjp=derivatives.select,
@@ -299,6 +337,7 @@ primitive(
     "cast",
     infer=_infer_cast,
     eval=_eval_cast,
+    quick=_quick_cast,
     element=lambda s, i, x, dtype: s.cast(x(i), as_dtype(dtype)),
     attrs={"dtype": REQUIRED},
     elementwise=True,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from operator import itemgetter, methodcaller
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -76,6 +77,26 @@ def _eval_broadcast(x: np.ndarray, shape: Sequence[int], dims: Sequence[int] | N
             aligned[d] = n
         x = x.reshape(aligned)
     return np.broadcast_to(x, shape)
+
+
+_COPIED = 4096
+"""Elements that are copied in less time than `np.broadcast_to` takes to make a view."""
+
+
+def _quick_broadcast(x: TensorType, shape: Sequence[int], dims: Sequence[int] | None) -> Any:
+    aligned = [1] * len(shape)
+    for n, d in zip(x.shape, broadcast_dims(x.rank, shape, dims), strict=True):
+        aligned[d] = n
+    of, to, dtype = tuple(aligned), tuple(shape), x.dtype.numpy
+    if math.prod(to) > _COPIED:
+        return None
+
+    def quick(x: np.ndarray) -> np.ndarray:
+        y = np.empty(to, dtype)
+        y[...] = x.reshape(of)
+        return y
+
+    return quick
 
 
 def _element_broadcast(s: Any, i: Index, x: Any, shape: Sequence[int], dims: Sequence[int] | None) -> Any:
@@ -182,6 +203,10 @@ def _eval_slice(x: np.ndarray, start: Sequence[int], size: Sequence[int], step: 
     return y
 
 
+def _quick_slice(x: TensorType, start: Sequence[int], size: Sequence[int], step: Sequence[int] | None) -> Any:
+    return itemgetter(_slices(start, size, step)) if x.rank else None
+
+
 def _element_slice(s: Any, i: Index, x: Any, start: Any, size: Any, step: Any) -> Any:
     step = step or (1,) * len(start)
     return x(tuple(k * by + first for k, first, by in zip(i, start, step, strict=True)))
@@ -212,11 +237,34 @@ def _eval_pad(
 ) -> np.ndarray:
     if x.dtype != value.dtype:
         raise TypeError(f"pad of {x.dtype} with {value.dtype}")
-    inner = interior or (0,) * x.ndim
-    spread = [n + max(n - 1, 0) * k for n, k in zip(x.shape, inner)]
-    y = np.full([a + n + b for n, a, b in zip(spread, low, high, strict=True)], value, x.dtype)
-    y[tuple(slice(a, a + n, k + 1) for a, n, k in zip(low, spread, inner))] = x
+    shape, inside = _padded(x.shape, low, high, interior)
+    y = np.full(shape, value, x.dtype)
+    y[inside] = x
     return y
+
+
+def _padded(
+    shape: Sequence[int], low: Sequence[int], high: Sequence[int], interior: Sequence[int] | None
+) -> tuple[tuple[int, ...], tuple[slice, ...]]:
+    """The shape of what is padded, and where in it the operand's elements are."""
+    inner = interior or (0,) * len(shape)
+    spread = [n + max(n - 1, 0) * k for n, k in zip(shape, inner)]
+    whole = tuple([a + n + b for n, a, b in zip(spread, low, high, strict=True)])
+    return whole, tuple([slice(a, a + n, k + 1) for a, n, k in zip(low, spread, inner)])
+
+
+def _quick_pad(
+    x: TensorType, value: TensorType, low: Sequence[int], high: Sequence[int], interior: Sequence[int] | None
+) -> Any:
+    shape, inside, dtype = *_padded(x.shape, low, high, interior), x.dtype.numpy
+
+    def quick(x: np.ndarray, value: np.ndarray) -> np.ndarray:
+        y = np.empty(shape, dtype)
+        y[...] = value
+        y[inside] = x
+        return y
+
+    return quick
 
 
 def _element_pad(s: Any, i: Index, x: Any, value: Any, low: Any, high: Any, interior: Any) -> Any:
@@ -262,6 +310,10 @@ def _eval_concat(*xs: np.ndarray, axis: int) -> np.ndarray:
     if any(x.dtype != xs[0].dtype for x in xs):
         raise TypeError("concat of different element types")
     return np.concatenate(xs, axis)
+
+
+def _quick_concat(*xs: TensorType, axis: int) -> Any:
+    return lambda *xs: np.concatenate(xs, axis)
 
 
 def _element_concat(s: Any, i: Index, *xs: Any, axis: int) -> Any:
@@ -366,6 +418,7 @@ primitive(
     "broadcast",
     infer=_infer_broadcast,
     eval=_eval_broadcast,
+    quick=_quick_broadcast,
     element=_element_broadcast,
     attrs={"shape": REQUIRED, "dims": None},
     moves="affine",
@@ -376,6 +429,7 @@ primitive(
     "reshape",
     infer=_infer_reshape,
     eval=lambda x, shape: x.reshape(shape),
+    quick=lambda x, shape: methodcaller("reshape", tuple(shape)),
     element=_element_reshape,
     attrs={"shape": REQUIRED},
     moves="affine",
@@ -386,6 +440,7 @@ primitive(
     "transpose",
     infer=_infer_transpose,
     eval=lambda x, perm: x.transpose(perm),
+    quick=lambda x, perm: methodcaller("transpose", tuple(perm)),
     element=_element_transpose,
     attrs={"perm": REQUIRED},
     moves="affine",
@@ -396,6 +451,7 @@ primitive(
     "slice",
     infer=_infer_slice,
     eval=_eval_slice,
+    quick=_quick_slice,
     element=_element_slice,
     attrs={"start": REQUIRED, "size": REQUIRED, "step": None},
     moves="affine",
@@ -416,6 +472,7 @@ primitive(
     "pad",
     infer=_infer_pad,
     eval=_eval_pad,
+    quick=_quick_pad,
     element=_element_pad,
     attrs={"low": REQUIRED, "high": REQUIRED, "interior": None},
     moves="lookup",
@@ -426,6 +483,7 @@ primitive(
     "concat",
     infer=_infer_concat,
     eval=_eval_concat,
+    quick=_quick_concat,
     element=_element_concat,
     attrs={"axis": REQUIRED},
     moves="lookup",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -88,6 +89,18 @@ def _eval_reduce(x: np.ndarray, op: str, axes: Sequence[int]) -> np.ndarray:
             return summed(ufunc, x.astype(np.float32), axes).astype(x.dtype)
         return summed(ufunc, x, axes)
     return np.asarray(ufunc.reduce(x, axes, dtype=x.dtype))  # NumPy would widen small integers
+
+
+def _quick_reduce(x: TensorType, op: str, axes: Sequence[int]) -> Any:
+    ufunc, dtype = _UFUNCS.get(op), x.dtype
+    if ufunc is None or dtype.is_float and dtype.bits == 16 or x.size == 0 or not axes:
+        return None
+    if op in ("sum", "prod"):
+        if not dtype.is_float:
+            return partial(ufunc.reduce, axis=tuple(axes), dtype=dtype.numpy)
+        if sorted(axes) != [*range(x.rank - len(axes), x.rank)]:
+            return None  # `summed` takes several steps
+    return partial(ufunc.reduce, axis=tuple(axes))
 
 
 def summed(ufunc: Any, x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
@@ -237,6 +250,7 @@ primitive(
     "reduce",
     infer=_infer_reduce,
     eval=_eval_reduce,
+    quick=_quick_reduce,
     element=_element_reduce,
     attrs={"op": REQUIRED, "axes": REQUIRED},
     accumulates="reduction",

@@ -21,7 +21,8 @@ def definition(name: str) -> opdef.Primitive:
 
 
 def run(name, arrays, attrs):
-    """The results of `eval`, after checking that their types are those that `infer` gives."""
+    """The results of `eval`, after checking that their types are those that `infer` gives, and that `quick` gives the
+    same bits."""
     primitive = definition(name)
     attrs = primitive.canonical_attrs(attrs)
     types = primitive.infer([type_of(a) for a in arrays], attrs, ())
@@ -31,8 +32,13 @@ def run(name, arrays, attrs):
     out = out if isinstance(out, tuple) else (out,)
     assert [type_of(x) for x in out] == list(types)
     assert all(isinstance(x, np.ndarray) for x in out)
+    quick = primitive.quick and primitive.quick(*map(type_of, arrays), **attrs)
+    if quick is not None:
+        with np.errstate(all="ignore"):
+            again = np.asarray(quick(*arrays))
+        assert type_of(again) == types[0] and again.tobytes() == out[0].tobytes(), "quick differs from eval"
     for before, after in zip(kept, arrays):
-        assert before.tobytes() == after.tobytes(), "eval wrote into an operand"
+        assert before.tobytes() == after.tobytes(), "eval or quick wrote into an operand"
     return out
 
 
