@@ -27,6 +27,7 @@ from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.types import IRError
 from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.ndarray import custom_calls
+from gluonjit.ndarray.settled_calls import SettledCalls
 from gluonjit.operators.registry import OPERATORS
 from gluonjit.optimizer.step import _Step
 from gluonjit.profiling import Kernel, record
@@ -175,7 +176,8 @@ def _places(profiler: _Profiler) -> Iterator[tuple[Any, str, Callable[..., Any]]
         for op in set(OPERATORS.values()):
             # The same function makes graphs, which is no computation.
             yield op, "expand", timed(op.expand, lambda b, *_, n=op.name: n if isinstance(b, Eager) else None)
-        yield TieredOperator, "compute", timed(TieredOperator.compute, lambda operator, *_: operator.name)
+        for calls in (TieredOperator, SettledCalls):
+            yield calls, "compute", timed(calls.compute, lambda calls, *_: calls.name)
     for name, form in (("compute", "{}::pure_python"), ("backward", "_backward_{}::pure_python")):
         function = getattr(custom_calls, name)
         yield custom_calls, name, timed(function, lambda op_type, *_, form=form: form.format(op_type), CUSTOM)

@@ -418,9 +418,10 @@ def _record_operator(
     results: Any,
     key: Any,
     known: dict[Any, Computation],
+    types: Any = None,
 ) -> None:
     """Notes that an operator made `results` in the current mode. `known`: computations for these attributes, whatever
-    the operator's number."""
+    the operator's number, by `types`: the mode, and the shapes and element types of operands."""
     if results.__class__ is not list:
         results = list(results) if isinstance(results, tuple) else [results]
     if op.imperative_only:
@@ -428,7 +429,8 @@ def _record_operator(
         record(of_these, differentiated(op, inputs), results, op.name)
         return
     operands = [x._stand_in for x in inputs]
-    types = (modes.training, *[(x.shape, x.dtype) for x in operands])
+    if types is None:
+        types = (modes.training, *[(x.shape, x.dtype) for x in operands])
     found = known.get(types)
     has_number = op.number and operands[0].dtype.kind == "f"
     if found is None:

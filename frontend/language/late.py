@@ -62,7 +62,7 @@ simple_bind = Late("execution.executor")
 """`Symbol.bind` and `Symbol.simple_bind`."""
 
 record_operator = Late("autodiff.graph_nodes")
-"""`(op, attrs, inputs, results, key, known)`: notes on the tape that an operator made `results`."""
+"""`(op, attrs, inputs, results, key, known, types)`: notes on the tape that an operator made `results`."""
 record_rule = Late("autodiff.graph_nodes")
 """`(name, inputs, results, gradient)`: notes on the tape that `results` (one) were made from `inputs`, and that
 `gradient` makes of the result's cotangent those of the inputs."""

@@ -24,6 +24,7 @@ from gluonjit.language.running import running
 from gluonjit.language.source import layer_loc, quote, user_loc
 from gluonjit.ndarray import sparse_operators
 from gluonjit.ndarray.ndarray import EAGER, EXACT, NDArray
+from gluonjit.ndarray.settled_calls import SettledCalls
 from gluonjit.ndarray.variable import tracked
 from gluonjit.operators.registry import UNFORESEEN, Operator, OperatorError, cache_key, unforeseen
 from gluonjit.runtime.eager import Eager, needs_exact, noting_difference, unwrapped
@@ -49,6 +50,7 @@ class _Call:
         "has_tiers",
         "makes_sparse",
         "only_draws",
+        "settled",
         "tiers",
         "visible",
     )
@@ -64,6 +66,7 @@ class _Call:
         """Whether it draws random numbers without operands: NumPy takes long for few numbers, too."""
         self.tiers: Any = None
         """What chooses between NumPy and native code for large operands (`autodiff/tiering.py`), once there are any."""
+        self.settled = SettledCalls.of(op, self.attrs)
         self.arity = len(op.input_names(self.attrs))
         self.accepted: tuple[Sequence[np.dtype | None], Mapping[bool, Eager], set[Any]]
         """Element types of operands that go together, those of the last call; what computes with them; and the modes
@@ -146,7 +149,7 @@ def invoke(
         arrays = [x._array for x in inputs]
     if len(arrays) != call.arity:
         op.check_arity(len(arrays), attrs)
-    key, flows, results = None, False, None
+    key, flows, results, mode_and_types = None, False, None, None
     if modes.recording:
         for x in inputs:
             if x._grad_state is not None:
@@ -168,6 +171,12 @@ def invoke(
                 if call.tiers is None:
                     call.tiers = late.tiered_operator(op, attrs)
                 results = call.tiers.run(inputs, modes.training, key)
+        settled = call.settled
+        if settled is not None and results is None:
+            mode_and_types = (modes.training, *[(x.shape, x.dtype) for x in arrays])
+            interpreter = settled.find(mode_and_types, arrays)
+            if interpreter is not None:
+                results = settled.compute(interpreter, arrays, key)
         if results is None:
             types, emitters, alike = call.accepted
             k = 0
@@ -209,7 +218,7 @@ def invoke(
     if out is not None:
         _write(op, results, out)
         if flows:
-            late.record_operator(op, attrs, inputs, out, key, call.computations)
+            late.record_operator(op, attrs, inputs, out, key, call.computations, mode_and_types)
         return out
     context = call.context
     if arrays:
@@ -241,7 +250,7 @@ def invoke(
         if len(results) > 1:
             others = [*others, x._array]
     if flows:
-        late.record_operator(op, attrs, inputs, wrapped, key, call.computations)
+        late.record_operator(op, attrs, inputs, wrapped, key, call.computations, mode_and_types)
     return wrapped[0] if len(wrapped) == 1 else wrapped
 
 
