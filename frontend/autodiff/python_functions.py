@@ -42,7 +42,7 @@ class _FunctionNode(Node):
         self.check((f"saved_tensors[{k}]", value) for k, value in enumerate(self.saved))
         with Scope(create_graph, None):
             # What is recorded in turn is known by its identity.
-            own = cotangents if create_graph else [*map(_readable, cotangents)]
+            own = cotangents if create_graph else [*map(_own, cotangents)]
             return _gradients(self.function, own, len(self.sources))
 
 
@@ -82,7 +82,7 @@ class _CustomNode(Node):
         if create_graph:
             raise MXNetError(f"the gradient of {self.name} cannot be differentiated in turn{quote(self.loc)}")
         self.check(self.saved)
-        received = dict(zip(self.heads, map(_readable, cotangents), strict=True))
+        received = dict(zip(self.heads, map(_own, cotangents), strict=True))
         out_grad = [
             received[k] if k in received else zeros(x.shape, dtype=x.dtype) for k, x in enumerate(self.out_data)
         ]
@@ -93,14 +93,11 @@ class _CustomNode(Node):
         return [g for g, req in zip(found, self.req) if req != "null"]
 
 
-def _readable(cotangent: NDArray) -> NDArray:
-    """The cotangent for code that its user wrote: row-major and, as in MXNet, read-only, because other nodes may have
-    the same array."""
+def _own(cotangent: NDArray) -> NDArray:
+    """A copy for code that its user wrote, which may write to it: other nodes may have the same cotangent."""
     if cotangent.stype != "default":
-        return cotangent
-    elements = np.asarray(cotangent._array, order="C").view()
-    elements.flags.writeable = False
-    return array_of(elements, cotangent._numpy, cotangent._device)
+        return cotangent.copy()
+    return array_of(np.array(cotangent._array, order="C"), cotangent._numpy, cotangent._device)
 
 
 def _record_custom(

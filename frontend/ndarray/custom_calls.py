@@ -164,8 +164,6 @@ def _call_backward(operands: Sequence[np.ndarray], arguments: Mapping[str, str])
     given = [NDArray._wrap(np.array(x, order="C")) for x in arrays]
     out_grad, in_data = given[:made], given[made : made + count]
     out_data, aux = given[made + count : made + count + made], given[made + count + made :]
-    for x in out_grad:
-        x._array.flags.writeable = False  # as in MXNet, and in plain calls
     kept = _operators.get(int(number))
     states = kept.states if kept is not None else None
     if states is not None:
