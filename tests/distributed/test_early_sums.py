@@ -112,11 +112,9 @@ def test_bits_of_four_processes(mpirun):
             + """
 for name, settings in {
     "compiled": {},
-    "tape": {"hybrid": False},
-    "off_store": {"on_store": False},
+    "tape": {"hybrid": False, "dtype": "float16"},
+    "off_store": {"on_store": False, "dtype": "float64"},
     "add": {"request": "add"},
-    "half": {"dtype": "float16"},
-    "double": {"dtype": "float64"},
     "reads": {"between": reads},
     "clips": {"between": clips},
     "clips_on_one_rank": {"between": clips_on_one_rank},

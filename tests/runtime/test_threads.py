@@ -364,9 +364,16 @@ def test_calls_after_the_end():
 
 @needs_workers
 def test_fork():
+    """Python warns of a fork in the company of threads of the program's own, of which the second part has one; of ours,
+    which end before, it must not: warnings are errors in the first part."""
     code = """
     e, long = loop(10), loop(3000)
     want = run(e).copy()
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    import warnings; warnings.filterwarnings("ignore")
     other = threading.Thread(target=lambda: [run(long) for _ in range(3)])
     for company in (False, True):
         if company:
@@ -380,21 +387,6 @@ def test_fork():
             assert np.array_equal(run(e), want)
     other.join()
     assert threads.start(2) == 2
-    print("end")
-    """
-    # Python warns of a fork in the company of threads of its own; of ours, which end before, it must not.
-    assert process("import warnings; warnings.filterwarnings('ignore')\n" + textwrap.dedent(code)) == ["end"]
-
-
-@needs_workers
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_fork_finds_no_threads():
-    code = """
-    run(loop(10))
-    pid = os.fork()
-    if pid == 0:
-        os._exit(0)
-    os.waitpid(pid, 0)
     print("end")
     """
     assert process(code) == ["end"]
