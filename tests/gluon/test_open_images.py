@@ -56,8 +56,8 @@ NETS = {
     "segmenter": (Segmenter, 8),
     "detector": (Detector, 8),
     "mobilenet_v2_0_25": (lambda: vision.mobilenet_v2_0_25(classes=7), 32),
-    # ResNet-18 with narrower stages from the third on: the same layers, and a fifth of the weights.
-    "resnet18": (lambda: vision.ResNetV1(vision.BasicBlockV1, [2, 2, 2, 2], [64, 64, 128, 144, 160], classes=7), 32),
+    # ResNet-18 with narrower stages from the third on, and the first stage alone of two blocks: the same layers.
+    "resnet18": (lambda: vision.ResNetV1(vision.BasicBlockV1, [2, 1, 1, 1], [64, 64, 128, 144, 160], classes=7), 32),
 }
 
 
