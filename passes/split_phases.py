@@ -1,9 +1,6 @@
 """`split-phases`: a convolution of a dilated input becomes one small convolution for each phase of its result.
 
-Between the elements of an input that is dilated by s there are zeros, so result position r reads only the taps k for
-which (r + k * dilation - low) is a multiple of s. These depend on r mod s alone, its *phase*: results of one phase are
-a convolution of the input as it is with every s-th tap (along each axis). Together the phases take 1/s of the
-multiply-adds along each axis. Gradients of strided convolutions and transposed convolutions have this form.
+See `ir/primitives/conv_phases.py`. Gradients of strided convolutions and transposed convolutions have this form.
 """
 
 from __future__ import annotations
@@ -11,29 +8,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from gluonjit.ir.graph import Builder, Graph, Op, Value, rewrite
+from gluonjit.ir.primitives.conv_phases import MOST_PHASES, Phase, phases_of
 from gluonjit.ir.primitives.convolution import Layout
 from gluonjit.ir.primitives.movement import interleaved
 from gluonjit.passes.manager import register_pass
-
-
-class _Phase(NamedTuple):
-    """One phase along one axis: a convolution with `length` results."""
-
-    length: int
-    first: int
-    """The first tap."""
-    taps: int
-    step: int
-    """Between taps."""
-    low: int
-    dilation: int
-
-
-_MOST_PHASES = 256
-"""Beyond these, most of the result is zeros, and the graph would be longer than what it saves."""
 
 
 @register_pass("split-phases", needs="expanded")
@@ -45,22 +26,11 @@ def split_phases(graph: Graph) -> Graph:
         dilated = [k for k, n in enumerate(attrs["input_dilation"]) if n > 1] if op.name == "conv" else []
         if not dilated or any(attrs["stride"][k] > 1 for k in dilated) or 0 in op.result.shape:
             return None
-        if math.prod(attrs["input_dilation"][k] for k in dilated) > _MOST_PHASES:
+        if math.prod(attrs["input_dilation"][k] for k in dilated) > MOST_PHASES:  # or the graph would be long
             return None
         return [_interleaved(b, operands, attrs, op.result)]
 
     return rewrite(graph, rule)
-
-
-def _phases(out: int, size: int, taps: int, low: int, dilation: int, inner: int) -> list[_Phase]:
-    found = []
-    apart = inner // math.gcd(dilation, inner)
-    for phase in range(inner):
-        count = -(-(out - phase) // inner) if out > phase else 0
-        first = next((k for k in range(min(apart, taps)) if (phase + k * dilation - low) % inner == 0), taps)
-        shift = (low - phase - first * dilation) // inner
-        found.append(_Phase(count, first, -(-(taps - first) // apart), apart, shift, dilation * apart // inner))
-    return found
 
 
 def _interleaved(b: Builder, operands: Sequence[Value], attrs: Any, result: Value) -> Value:
@@ -68,7 +38,7 @@ def _interleaved(b: Builder, operands: Sequence[Value], attrs: Any, result: Valu
     axes = Layout.parse(attrs["layout"])
     spatial = range(result.ndim - 2)
     per_axis = [
-        _phases(
+        phases_of(
             result.shape[axes.result[k + 2]],
             x.shape[axes.input[k + 2]],
             w.shape[axes.weight[k + 2]],
@@ -98,7 +68,7 @@ def _one(
     w: Value,
     attrs: Any,
     axes: Layout,
-    phases: Sequence[_Phase | None],
+    phases: Sequence[Phase | None],
     counts: Sequence[int],
     result: Value,
 ) -> Value:
@@ -116,7 +86,6 @@ def _one(
         axis = axes.weight[k + 2]
         start[axis], size[axis], step[axis] = phase.first, phase.taps, phase.step
         new["low"][k], new["dilation"][k], new["input_dilation"][k] = phase.low, phase.dilation, 1
-        reach = (phase.taps - 1) * phase.dilation + 1
-        new["high"][k] = counts[k] - 1 + reach - x.shape[axes.input[k + 2]] - phase.low
+        new["high"][k] = phase.high(counts[k], x.shape[axes.input[k + 2]])
     part = w if list(w.shape) == size else b.slice(w, start=tuple(start), size=tuple(size), step=tuple(step))
     return b.emit("conv", [x, part], {**attrs, **{key: tuple(value) for key, value in new.items()}})[0]

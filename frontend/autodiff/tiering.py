@@ -127,8 +127,8 @@ def _saved_by(op: Op, packs: bool) -> float:
         filters = op.attrs["layout"][1].index("O")
         count = max(op.operands[1].shape[filters], 1)
         taps = op.operands[1].type.size // count
-        native = _NATIVE_PRODUCT / math.prod(op.attrs["input_dilation"])  # it leaves out the zeros
-        return size * taps * (_PRODUCT - native + _COLUMN / count) + _PASS
+        taps /= math.prod(op.attrs["input_dilation"])  # zeros between elements are left out
+        return size * taps * (_PRODUCT - _NATIVE_PRODUCT + _COLUMN / count) + _PASS
     if op.name == "reduce_window":
         return size * math.prod(op.attrs["window"]) * (_TAP - _NATIVE_TAP) + _PASS
     if op.name == "depthwise_gradient":

@@ -3,6 +3,9 @@
 A strided view of the padded input holds, for every result position, the elements under the window. Copied so that
 each position is a column ("im2col"), the convolution is one matrix product per group and image.
 
+A dilated input is not written out with its zeros: each phase of the result is a convolution of its own
+(`conv_phases.py`).
+
 Taps outside of the input are no terms of the sum. Padding with zeros gives the same result unless a weight is infinite
 or NaN (0 · inf is NaN); then the sum is computed tap by tap, over the inside alone.
 """
@@ -17,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from gluonjit.ir.primitives.conv_phases import MOST_PHASES, phases_of
 from gluonjit.ir.primitives.reduction import accumulator
 from gluonjit.ir.types import dtype_of
 
@@ -42,23 +46,68 @@ def evaluate(
     wide = accumulator(dtype).numpy
     x = x.transpose(axes.input).astype(wide, copy=False)
     w = w.transpose(axes.weight).astype(wide, copy=False)
-    given = x
-    x = _padded(x, low, high, input_dilation)
-    taps = w.shape[2:]
-    out = tuple((n - (k - 1) * d - 1) // s + 1 for n, k, s, d in zip(x.shape[2:], taps, stride, dilation))
-    # One pass without an array of bools. A sum that overflows takes the slower way to the same result.
-    if x is not given and not np.isfinite(w.sum()):
-        mask = _padded(np.ones((1, 1, *given.shape[2:]), bool), low, high, input_dilation)
-        y = _by_taps(x, mask, w, out, stride, dilation, groups)
-    elif math.prod(taps) == 1 and all(s == 1 for s in stride):
-        y = _pointwise(x, w, groups)
-    elif groups == x.shape[1] == w.shape[0] > 1:
-        y = _depthwise(x, w, out, stride, dilation)
-    else:
-        y = _by_columns(x, w, out, stride, dilation, groups)
+    y = _convolved(x, w, stride, low, high, dilation, input_dilation, groups)
     # From N, C, spatial to the result's layout.
     y = y.transpose(sorted(range(y.ndim), key=lambda k: axes.result[k]))
     return y.astype(dtype.numpy, copy=False)
+
+
+def _convolved(
+    x: np.ndarray,
+    w: np.ndarray,
+    stride: Sequence[int],
+    low: Sequence[int],
+    high: Sequence[int],
+    dilation: Sequence[int],
+    inner: Sequence[int],
+    groups: int,
+) -> np.ndarray:
+    """The convolution of N, C, spatial with O, I, spatial; `inner` is the dilation of `x`."""
+    taps = w.shape[2:]
+    whole = [((n - 1) * k + 1 if n else 0) + a + b for n, a, b, k in zip(x.shape[2:], low, high, inner)]
+    out = tuple((n - (k - 1) * d - 1) // s + 1 for n, k, s, d in zip(whole, taps, stride, dilation))
+    pads = any(low) or any(high) or any(k > 1 for k in inner)
+    # One pass without an array of bools. A sum that overflows takes the slower way to the same result.
+    if pads and not np.isfinite(w.sum()):
+        mask = _padded(np.ones((1, 1, *x.shape[2:]), bool), low, high, inner)
+        return _by_taps(_padded(x, low, high, inner), mask, w, out, stride, dilation, groups)
+    if any(k > 1 and s == 1 for k, s in zip(inner, stride)) and math.prod(inner) <= MOST_PHASES:
+        return _by_phases(x, w, out, stride, low, high, dilation, inner, groups)
+    x = _padded(x, low, high, inner)
+    if math.prod(taps) == 1 and all(s == 1 for s in stride):
+        return _pointwise(x, w, groups)
+    if groups == x.shape[1] == w.shape[0] > 1:
+        return _depthwise(x, w, out, stride, dilation)
+    return _by_columns(x, w, out, stride, dilation, groups)
+
+
+def _by_phases(
+    x: np.ndarray,
+    w: np.ndarray,
+    out: tuple[int, ...],
+    stride: Sequence[int],
+    low: Sequence[int],
+    high: Sequence[int],
+    dilation: Sequence[int],
+    inner: Sequence[int],
+    groups: int,
+) -> np.ndarray:
+    """Each phase by itself, along the axes without strides whose input is dilated."""
+    y = np.zeros((x.shape[0], w.shape[0], *out), x.dtype)
+    axes = [k for k, (by, s) in enumerate(zip(inner, stride)) if by > 1 and s == 1]
+    choices = [phases_of(out[k], x.shape[k + 2], w.shape[k + 2], low[k], dilation[k], inner[k]) for k in axes]
+    for numbers in itertools.product(*[range(inner[k]) for k in axes]):
+        own: dict[str, list[int]] = {"low": [*low], "high": [*high], "dilation": [*dilation], "inner": [*inner]}
+        target, filters = [slice(None)] * y.ndim, [slice(None)] * w.ndim
+        phases = [choice[number] for choice, number in zip(choices, numbers)]
+        if any(phase.length <= 0 or phase.taps <= 0 for phase in phases):
+            continue
+        for k, number, phase in zip(axes, numbers, phases):
+            own["low"][k], own["high"][k] = phase.low, phase.high(phase.length, x.shape[k + 2])
+            own["dilation"][k], own["inner"][k] = phase.dilation, 1
+            target[k + 2], filters[k + 2] = slice(number, None, inner[k]), slice(phase.first, None, phase.step)
+        y[tuple(target)] = _convolved(x, w[tuple(filters)], stride, groups=groups, **own)
+    return y
 
 
 def _padded(x: np.ndarray, low: Sequence[int], high: Sequence[int], inner: Sequence[int]) -> np.ndarray:
