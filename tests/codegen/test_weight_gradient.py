@@ -85,11 +85,12 @@ def test_half_precision_sums_in_float32():
     assert np.abs(got.astype(float) - expected).max() <= 2e-3 * np.abs(expected).max()
 
 
-@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("image", ["closed", "open"])
 @pytest.mark.parametrize("channels", [5, 260])
-def test_open_batches_and_images(target, stride, image, channels):
+def test_open_batches_and_images(stride, image, channels):
+    """Targets take turns: each of two has every pair of settings."""
+    target = TARGETS[(stride + (image == "open") + (channels == 260)) % len(TARGETS)]
     b = Builder("g", "legal")
     n, h, w = map(named, "nhw") if image == "open" else (named("n"), 9, 17)
     x = b.input("x", TensorType(F32, (n, stride * h, stride * w, channels)))
