@@ -12,6 +12,7 @@ import numpy as np
 
 from gluonjit.ir.dims import LOWEST, named
 from gluonjit.ir.graph import Builder, Graph
+from gluonjit.ir.primitives import random_bits
 from gluonjit.ir.primitives.random_bits import words_from
 from gluonjit.ir.types import I8, I64, TensorType, dtype
 from gluonjit.runtime.backend import Backend, Callee
@@ -41,6 +42,9 @@ def words(key: np.ndarray, start: int, size: int, kind: Any) -> np.ndarray:
         return words_from(key, start, size, kind, 0)
     (drawn,), _ = _drawing(dtype(kind)).run([np.array((*key, start), np.int64), np.empty(size, np.int8)])
     return drawn
+
+
+random_bits.draw = words
 
 
 def _drawing(kind: Any) -> Callee:

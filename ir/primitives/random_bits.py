@@ -7,7 +7,7 @@ so any part of a result can be computed alone, on any thread.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -55,7 +55,7 @@ _FACTORS = np.array(MULTIPLIERS, np.uint64).reshape(2, 1)
 _LOW, _HALF = np.array(_MASK, np.uint64), np.array(32, np.uint64)
 
 
-def words_from(key: np.ndarray, start: int, size: int, dtype: Any, stream: int) -> np.ndarray:
+def words_from(key: np.ndarray, start: int, size: int, dtype: Any, stream: int = 0) -> np.ndarray:
     """The elements start … start + size - 1 of a flat `random_bits`."""
     seed, counter = (int(v) & 0xFFFFFFFFFFFFFFFF for v in key)
     counter = (counter + stream) & 0xFFFFFFFFFFFFFFFF
@@ -82,6 +82,18 @@ def _infer(key: TensorType, shape: Any, dtype: Any, stream: Any) -> TensorType:
 def _eval(key: np.ndarray, shape: Sequence[int], dtype: Any, stream: int) -> np.ndarray:
     start = int(key[2]) if key.size == 3 else 0
     return words_from(key[:2], start, math.prod(shape), dtype, stream).reshape(shape)
+
+
+draw: Callable[..., np.ndarray] = words_from
+"""What draws words where a graph is run again and again, given key, start, size and type. The runtime sets what is
+faster for many of them, and has the same bits (`runtime/random_words.py`)."""
+
+
+def _quick(key: TensorType, shape: Sequence[int], dtype: Any, stream: int) -> Callable[..., np.ndarray] | None:
+    if key.shape != (2,):
+        return None
+    size, of, kind, step = math.prod(shape), tuple(shape), as_dtype(dtype), np.array((0, stream), np.int64)
+    return lambda key: draw(key + step, 0, size, kind).reshape(of)
 
 
 def word(s: Any, index: Any, seed: Any, call: Any, dtype: Any) -> Any:
@@ -126,6 +138,7 @@ primitive(
     "random_bits",
     infer=_infer,
     eval=_eval,
+    quick=_quick,
     element=_element,
     attrs={"shape": REQUIRED, "dtype": REQUIRED, "stream": REQUIRED},
     pure=False,

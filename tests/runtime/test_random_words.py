@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 import gluonjit as mx
+from gluonjit.ir.graph import Builder
+from gluonjit.ir.interpreter import Interpreter
 from gluonjit.ir.primitives.random_bits import words_from
-from gluonjit.ir.types import I32, I64
+from gluonjit.ir.types import I32, I64, TensorType
 from gluonjit.runtime import random_words
 
 
@@ -48,3 +50,22 @@ def test_without_a_front_end_numpy_draws(monkeypatch):
     monkeypatch.setattr(random_words, "_drawn", random_words._MANY)
     key = np.array([1, 2])
     assert (random_words.words(key, 5, 5000, I32) == words_from(key, 5, 5000, I32, 0)).all()
+
+
+def test_graphs_that_are_interpreted_draw_so_too(monkeypatch):
+    """As the gradient of dropout does, which draws what the operator has drawn. With a watch NumPy draws."""
+    mx.nd.ones(1)
+    calls = []
+    drawing = random_words._drawing
+    monkeypatch.setattr(random_words, "_drawing", lambda kind: calls.append(kind) or drawing(kind))
+    monkeypatch.setattr(random_words, "_drawn", random_words._MANY)
+    b = Builder("draws")
+    (bits,) = b.emit(
+        "random_bits", [b.input("key", TensorType(I64, (2,)))], {"shape": (9, 99), "dtype": I32, "stream": 2}
+    )
+    interpreter = Interpreter(b.build([bits]))
+    key = np.array([7, (1 << 63) - 2])
+    (found,), _ = interpreter.run([key])
+    assert calls == [I32]
+    (wanted,), _ = interpreter.run([key], lambda *op: None)
+    assert calls == [I32] and found.shape == (9, 99) and (found == wanted).all()
