@@ -31,6 +31,7 @@ from gluonjit.codes.store import Store
 from gluonjit.ir.dims import Undecided
 from gluonjit.ir.graph import Graph, Op
 from gluonjit.ir.interpreter import Interpreter
+from gluonjit.ir.primitives.conv_phases import numpy_divides
 from gluonjit.ir.sizes import untold
 from gluonjit.ir.types import IRError, TensorType, type_of
 from gluonjit.language import late, rng
@@ -127,8 +128,10 @@ def _saved_by(op: Op, packs: bool) -> float:
         filters = op.attrs["layout"][1].index("O")
         count = max(op.operands[1].shape[filters], 1)
         taps = op.operands[1].type.size // count
-        taps /= math.prod(op.attrs["input_dilation"])  # zeros between elements are left out
-        return size * taps * (_PRODUCT - _NATIVE_PRODUCT + _COLUMN / count) + _PASS
+        inner, of = op.attrs["input_dilation"], op.attrs["layout"][2]
+        zeros = math.prod(inner)  # native code leaves out the products with them, NumPy only sometimes
+        written = 1 if numpy_divides([n for n, axis in zip(op.result.shape, of) if axis not in "NC"], inner) else zeros
+        return size * taps / zeros * (written * (_PRODUCT + _COLUMN / count) - _NATIVE_PRODUCT) + _PASS
     if op.name == "reduce_window":
         return size * math.prod(op.attrs["window"]) * (_TAP - _NATIVE_TAP) + _PASS
     if op.name == "depthwise_gradient":

@@ -9,10 +9,21 @@ multiply-adds along each axis.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 MOST_PHASES = 256
 """Beyond these, most of the result is zeros, and what is saved is less than what many convolutions cost."""
+
+
+_LEAST_POSITIONS = 64
+
+
+def numpy_divides(out: Sequence[int], inner: Sequence[int]) -> bool:
+    """Whether NumPy computes results of these spatial sizes phase by phase. Of fewer positions, the matrix products
+    have so few columns that they take as long as those with the zeros."""
+    phases = math.prod(inner)
+    return 1 < phases <= MOST_PHASES and math.prod(out) >= _LEAST_POSITIONS * phases
 
 
 class Phase(NamedTuple):

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from gluonjit.ir.primitives.conv_phases import MOST_PHASES, phases_of
+from gluonjit.ir.primitives.conv_phases import numpy_divides, phases_of
 from gluonjit.ir.primitives.reduction import accumulator
 from gluonjit.ir.types import dtype_of
 
@@ -71,7 +71,7 @@ def _convolved(
     if pads and not np.isfinite(w.sum()):
         mask = _padded(np.ones((1, 1, *x.shape[2:]), bool), low, high, inner)
         return _by_taps(_padded(x, low, high, inner), mask, w, out, stride, dilation, groups)
-    if any(k > 1 and s == 1 for k, s in zip(inner, stride)) and math.prod(inner) <= MOST_PHASES:
+    if numpy_divides(out, inner) and any(k > 1 and s == 1 for k, s in zip(inner, stride)):
         return _by_phases(x, w, out, stride, low, high, dilation, inner, groups)
     x = _padded(x, low, high, inner)
     if math.prod(taps) == 1 and all(s == 1 for s in stride):
