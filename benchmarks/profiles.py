@@ -83,7 +83,7 @@ def main() -> None:
             for _ in range(_ROUNDS):
                 with p.lap():
                     run()
-        rounds = sum(end - begin for begin, end in p.laps)
+        rounds = sum(lap.end - lap.begin for lap in p.laps)
         inside = sum(len(q.calls) * (q.kernel_seconds + q.wait_seconds) for q in p.programs)
         native = sum(q.total for q in p.programs)
         waiting = sum(len(q.calls) * q.wait_seconds for q in p.programs)

@@ -10,16 +10,17 @@ to the record's Python fallback with the same arguments, so `@fast` never has to
 (`codegen.threads.team`).
 
 NumPy's own memory begins anywhere, and vectors that are stored across the ends of cache lines take twice as long. So
-large results get memory from the C library, which NumPy frees when the array dies.
+large results get memory from `codegen.block_memory`, to which NumPy gives it back when the array dies.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
 
+from gluonjit.codegen.block_memory import add_blocks
 from gluonjit.codegen.text.llvm import Exit, Function, Module
 from gluonjit.codegen.threads.team import add_team
-from gluonjit.ir.machine import ALIGNMENT, Machine
+from gluonjit.ir.machine import Machine
 
 
 class Field(IntEnum):
@@ -56,16 +57,14 @@ class Field(IntEnum):
     TEAM = 28  # the team's block, or 0: calls run on their own thread alone
     NTHREADS = 29  # the most threads of a call
     SHORT = 30  # nonzero: not worth waiting for workers to wake up
-    ALIGNED_ALLOC = 31  # aligned_alloc of the C library
-    FREE = 32
-    NEW_FROM_DESCR = 33  # PyArray_NewFromDescr
-    DATA_HANDLER = 34  # PyDataMem_DefaultHandler: NumPy's, which frees with `free`
-    NO_MEMORY = 35  # PyErr_NoMemory
-    MADVISE = 36  # madvise of the C library, or 0
-    STORAGE_CONTEXT = 37  # byte offset of Storage.context
-    FLUSH = 38  # nonzero: denormals count as zero during the call
-    CALLS = 39  # int64*: how many calls were served here
-    COUNT = 40
+    BLOCKS = 31  # see `codegen.block_memory`
+    NEW_FROM_DESCR = 32  # PyArray_NewFromDescr
+    DATA_HANDLER = 33  # PyObject*: what gives the memory back
+    NO_MEMORY = 34  # PyErr_NoMemory
+    STORAGE_CONTEXT = 35  # byte offset of Storage.context
+    FLUSH = 36  # nonzero: denormals count as zero during the call
+    CALLS = 37  # int64*: how many calls were served here
+    COUNT = 38
 
 
 class Array(IntEnum):
@@ -83,16 +82,13 @@ class Array(IntEnum):
 _C_CONTIGUOUS_ALIGNED = 0x0101  # NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED
 _OWN_DATA = 0x0004  # NPY_ARRAY_OWNDATA
 _WRITEABLE = 0x0400  # NPY_ARRAY_WRITEABLE
-_HUGE = 1 << 22
-"""Bytes: for arrays of this size or more huge pages are asked for, as NumPy does."""
-_PAGE = 4096
-_MADV_HUGEPAGE = 14
 
 
 def entry_module(target: Machine, sleep: str | None) -> str:
     """LLVM text of the module that holds `@fast` and the team's functions. `sleep`: see `codegen.threads.team`."""
     module = Module(target)
     add_team(module, sleep)
+    add_blocks(module)
     _aligned_array(module)
     _fast(module)
     return module.text()
@@ -119,20 +115,13 @@ def _aligned_array(module: Module) -> None:
     null with Python's error set. It takes over the reference to `descr`."""
     params = (("ptr", "rec"), ("ptr", "descr"), ("i32", "nd"), ("ptr", "dims"), ("i64", "nbytes"))
     f = module.function("aligned_array", params, "ptr", linkage="internal")
-    rounded = f.op(f"and i64 {f.add('%nbytes', ALIGNMENT - 1)}, {-ALIGNMENT}")
-    data = f.call(_word(f, Field.ALIGNED_ALLOC), "ptr", ("i64", ALIGNMENT), ("i64", rounded))
+    blocks = _word(f, Field.BLOCKS)
+    data = f.call("take_block", "ptr", ("ptr", blocks), ("i64", "%nbytes"))
     with f.exit(hint="no.memory") as no_memory:
         f.call(_word(f, Field.DECREF), "void", ("ptr", "%descr"))
         f.call(_word(f, Field.NO_MEMORY), "ptr")
         f.ret("null")
     f.leave_if(f.op(f"icmp eq ptr {data}, null"), no_memory)
-    madvise = _word(f, Field.MADVISE)
-    large = f.op(f"icmp uge i64 %nbytes, {_HUGE}")
-    with f.if_(f.op(f"and i1 {large}, {f.op(f'icmp ne ptr {madvise}, null')}")):
-        address = f.op(f"ptrtoint ptr {data} to i64")
-        page = f.op(f"and i64 {f.add(address, _PAGE - 1)}, {-_PAGE}")
-        length = f.sub("%nbytes", f.sub(page, address))
-        f.call(madvise, "i32", ("i64", page), ("i64", length), ("i32", _MADV_HUGEPAGE))
     array = f.call(
         _word(f, Field.NEW_FROM_DESCR),
         "ptr",
@@ -146,7 +135,7 @@ def _aligned_array(module: Module) -> None:
         ("ptr", "null"),  # no template
     )
     with f.exit(hint="no.array") as no_array:
-        f.call(_word(f, Field.FREE), "void", ("ptr", data))
+        f.call("give_block", "void", ("ptr", blocks), ("ptr", data), ("i64", "%nbytes"))
         f.ret("null")
     f.leave_if(f.op(f"icmp eq ptr {array}, null"), no_array)
     flags = f.gep("i8", array, int(Array.FLAGS))

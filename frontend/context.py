@@ -11,6 +11,7 @@ import threading
 from typing import Any, ClassVar
 
 from gluonjit.base import MXNetError
+from gluonjit.common.aside import imported
 
 _meant: dict[str, str] = {}
 """Types of devices in whose place others are used."""
@@ -79,7 +80,8 @@ class Context(metaclass=_Devices):
         _current.context = _current.outer.pop()
 
     def empty_cache(self) -> None:
-        """Gives cached device memory back; NumPy keeps none."""
+        """Gives memory back that is kept for the next large arrays."""
+        imported("gluonjit.runtime.kept_blocks").release()
 
 
 class _Current(threading.local):

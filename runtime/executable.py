@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from gluonjit.codegen.block_memory import LARGE
 from gluonjit.codegen.interface import Interface, Layout, Prepare
 from gluonjit.common.stages import stage
 from gluonjit.ir.dims import aligned
@@ -24,7 +25,7 @@ from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import ALIGNMENT, Machine
 from gluonjit.ir.sizes import sizes_of
 from gluonjit.ir.types import IRError, TensorType, type_of
-from gluonjit.runtime import forks, host, threads
+from gluonjit.runtime import forks, host, kept_blocks, threads
 from gluonjit.runtime.arenas import ARENAS, ArenaPool, CacheFriendly, aligned_array, aligned_copy, give_back
 from gluonjit.runtime.prepared_files import SMALLEST, PreparedFiles, evict, inputs_digest
 from gluonjit.runtime.watching import Progress, Watch
@@ -262,7 +263,13 @@ class Prepared:
     def _compute(self, inputs: Sequence[np.ndarray | None]) -> Results:
         layout = self.function.layout
         # New buffers: a call on another thread may still be reading the old ones.
-        results = Results(self.allocate(t.shape, t.dtype.numpy) for t in layout.result_types)
+        again = bool(self.content.results)  # inputs change from call to call
+        results = Results(
+            kept_blocks.empty(t.shape, t.dtype.numpy, t.nbytes)
+            if again and t.nbytes >= LARGE
+            else self.allocate(t.shape, t.dtype.numpy)
+            for t in layout.result_types
+        )
         arrays = [inputs[k] for k in self.inputs]
         pointers = {slot: a.ctypes.data for slot, a in zip(layout.input_slots, arrays, strict=True) if a is not None}
         pointers.update((s, r.ctypes.data) for s, r in zip(layout.result_slots, results, strict=True))
@@ -420,7 +427,7 @@ class Executable:
         held = self.refresh(arrays, versions, release)
         pointers = {k: a.ctypes.data for k, a in enumerate(arrays) if a is not None and k not in self.unread}
         pointers.update((slot, r.ctypes.data) for slot, r in held.items())
-        results = [np.empty(t.shape, t.dtype.numpy) for t in self.result_types]
+        results = [kept_blocks.empty(t.shape, t.dtype.numpy, t.nbytes) for t in self.result_types]
         pointers.update((s, r.ctypes.data) for s, r in zip(self.main.layout.result_slots, results, strict=True))
         layout = self.main.layout
         if watch is not None and layout.ready:

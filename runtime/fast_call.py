@@ -5,19 +5,18 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib
-import mmap
 import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gluonjit.codegen.entry import Array, Field
+from gluonjit.codegen.entry import Field
 from gluonjit.ir.types import TensorType
 from gluonjit.runtime import executable as executables
-from gluonjit.runtime import native, threads
+from gluonjit.runtime import kept_blocks, native, threads
 from gluonjit.runtime.mode import MODE
+from gluonjit.runtime.numpy_api import EMPTY, NEW_FROM_DESCR, numpy_api
 from gluonjit.runtime.storage import EPOCH, Storage
 
 if TYPE_CHECKING:
@@ -28,10 +27,6 @@ _BRIEF = 20_000
 costs 40, a tenth of the overhead of calling a small model from Python."""
 _ALIGNED = 1 << 16
 """Results of at least this many bytes are aligned to cache lines."""
-# Indices in NumPy's C API table (numpy/__multiarray_api.h), stable since NumPy 1.0, the last one since 1.22.
-_PYARRAY_NEW_FROM_DESCR, _PYARRAY_EMPTY, _DEFAULT_HANDLER = 94, 184, 306
-
-
 _NO_MODE = np.zeros(1, np.int64)
 
 
@@ -51,38 +46,21 @@ def _member_offset(cls: type, slot: str) -> int:
     return ctypes.c_ssize_t.from_address(member + 16).value  # type: ignore[operator]
 
 
-@functools.cache
-def _numpy_api(index: int) -> int:
-    core = "numpy._core" if int(np.__version__.partition(".")[0]) >= 2 else "numpy.core"
-    capsule = importlib.import_module(f"{core}._multiarray_umath")._ARRAY_API
-    get = ctypes.pythonapi.PyCapsule_GetPointer
-    get.restype = ctypes.c_void_p
-    get.argtypes = (ctypes.py_object, ctypes.c_char_p)
-    return ctypes.c_void_p.from_address(get(capsule, None) + 8 * index).value  # type: ignore[return-value]
-
-
 def _python(name: str) -> int:
     return ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0
 
 
 @functools.cache
 def _allocator() -> dict[Field, int]:
-    """The fields that let `@fast` allocate aligned arrays; empty if NumPy's array layout is not the expected one, or
-    its memory does not come from `malloc`."""
-    libc = native.libc()
-    if libc is None or not hasattr(libc, "aligned_alloc"):
-        return {}
-    probe = np.empty(1)
-    handler = ctypes.c_void_p.from_address(_numpy_api(_DEFAULT_HANDLER)).value
-    if ctypes.c_void_p.from_address(id(probe) + Array.HANDLER).value != handler:
+    """The fields that let `@fast` allocate aligned arrays; empty if `kept_blocks.handler` is None."""
+    handler = kept_blocks.handler()
+    if handler is None:
         return {}
     return {
-        Field.ALIGNED_ALLOC: native.libc_address("aligned_alloc"),
-        Field.FREE: native.libc_address("free"),
-        Field.NEW_FROM_DESCR: _numpy_api(_PYARRAY_NEW_FROM_DESCR),
-        Field.DATA_HANDLER: handler or 0,
+        Field.BLOCKS: kept_blocks.STATE.ctypes.data,
+        Field.NEW_FROM_DESCR: numpy_api(NEW_FROM_DESCR),
+        Field.DATA_HANDLER: id(handler),
         Field.NO_MEMORY: _python("PyErr_NoMemory"),
-        Field.MADVISE: native.libc_address("madvise") if hasattr(mmap, "MADV_HUGEPAGE") else 0,
     }
 
 
@@ -151,7 +129,7 @@ def fast_call(
         Field.ARENA_SLOT: layout.arena_slot,
         Field.INPUTS: inputs.ctypes.data,
         Field.OUTPUTS: outputs.ctypes.data,
-        Field.NEW_ARRAY: _numpy_api(_PYARRAY_EMPTY),
+        Field.NEW_ARRAY: numpy_api(EMPTY),
         Field.SAVE_THREAD: 0 if nthreads == 1 and layout.cost < _BRIEF else _python("PyEval_SaveThread"),
         Field.RESTORE_THREAD: _python("PyEval_RestoreThread"),
         Field.ALLOC: _python("PyType_GenericAlloc"),

@@ -45,6 +45,7 @@ class _Entry:
         self.try_lock = self._function("try_lock", ctypes.c_int32, pointer)
         self.unlock = self._function("unlock", None, pointer)
         self.post = self._function("post", None, pointer, pointer, pointer, number)
+        self.free_oldest = self._function("free_oldest", ctypes.c_bool, pointer, number, number)
         self.barrier, self.work = self.loaded.address("barrier"), self.loaded.address("work")
         self.method = _MethodDef(b"gluonjit_call", self.loaded.address("fast"), _METH_FASTCALL, None)
         self.new_function = ctypes.pythonapi.PyCFunction_NewEx
@@ -77,6 +78,11 @@ def libc_address(name: str) -> int:
 
 _lock = forks.renewed()
 _entry: _Entry | None = None
+
+
+def is_loaded() -> bool:
+    """Whether `entry` has been used."""
+    return _entry is not None
 
 
 def entry() -> _Entry:

@@ -20,7 +20,7 @@ from gluonjit.autodiff.backward import Backward, Cotangent, Presence, Result, Va
 from gluonjit.autodiff.presence import Tokens, late_ops, with_tokens, without_tokens
 from gluonjit.autodiff.presence import sources as sources_of
 from gluonjit.base import MXNetError
-from gluonjit.ir.dims import Undecided
+from gluonjit.ir.dims import Undecided, hint
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.interpreter import Interpreter
 from gluonjit.ir.opdef import NO_GRADIENT
@@ -36,6 +36,7 @@ from gluonjit.passes.pipelines import GRADIENT_PIPELINE, JOINT_PIPELINE
 from gluonjit.passes.row_gradients import row_gradients
 from gluonjit.runtime import backend as backends
 from gluonjit.runtime.executable import Executable
+from gluonjit.runtime.numpy_memory import InKeptBlocks
 from gluonjit.runtime.watching import Watch
 
 Run = Callable[..., "tuple[list[np.ndarray], list[np.ndarray]]"]
@@ -51,8 +52,20 @@ def default_remat() -> str:
 
 
 def evaluated(graph: Graph) -> Run:
-    """Runs a graph op by op, with NumPy: for graphs too small to be worth compiling."""
-    return Interpreter(graph).run
+    """Runs a graph op by op, with NumPy: for graphs too small to be worth compiling, or not yet."""
+    run = Interpreter(graph).run
+    if not any(hint(v.type.nbytes) >= _LARGE for op in graph.ops for v in op.results):
+        return run
+
+    def run_in_kept_blocks(inputs: Sequence[np.ndarray]) -> Any:
+        with InKeptBlocks():
+            return run(inputs)
+
+    return run_in_kept_blocks
+
+
+_LARGE = 1 << 16
+"""Bytes of a result from which an op may make arrays that are worth keeping: a convolution gathers its operands."""
 
 
 def compiled(

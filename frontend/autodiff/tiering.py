@@ -23,14 +23,13 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from gluonjit.autodiff.computation import Run
+from gluonjit.autodiff.computation import Run, evaluated
 from gluonjit.base import MXNetError
 from gluonjit.codes.compile_log import say_compiled
 from gluonjit.codes.open_shapes import fits
 from gluonjit.codes.store import Store
 from gluonjit.ir.dims import Undecided
 from gluonjit.ir.graph import Graph, Op
-from gluonjit.ir.interpreter import Interpreter
 from gluonjit.ir.primitives.conv_phases import numpy_divides
 from gluonjit.ir.sizes import untold
 from gluonjit.ir.types import IRError, TensorType, type_of
@@ -419,18 +418,18 @@ def tiered(graph: Graph, codes: Codes | None = None, types: Sequence[TensorType]
     that it is for operands of these types."""
     codes = codes or Codes(graph.name, lambda types: graph)
     tier = Tier(codes, types or [v.type for v in graph.inputs], lambda: run_passes(graph, "expand"))
-    interpreter: Interpreter | None = None
+    numpy_run: Run | None = None
     never = False
 
     def run(inputs: Sequence[np.ndarray], watch: Watch | None = None) -> Any:
-        nonlocal interpreter, never
+        nonlocal numpy_run, never
         if not never:
             if tier.native() is not None:
                 assert tier.direct is not None
                 return tier.direct.run([np.asarray(x, order="C") for x in inputs], watch)
             never = tier.never
-        interpreter = interpreter or Interpreter(graph)
-        return interpreter.run(inputs)
+        numpy_run = numpy_run or evaluated(graph)
+        return numpy_run(inputs)
 
     return run
 

@@ -12,12 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gluonjit.autodiff.computation import Forward
+from gluonjit.autodiff.computation import Forward, evaluated
 from gluonjit.base import MXNetError
 from gluonjit.common.aside import Stopped, while_process_lives
 from gluonjit.ir.dims import LOWEST
 from gluonjit.ir.graph import Graph
-from gluonjit.ir.interpreter import Interpreter
 from gluonjit.ir.sizes import dimensions, sizes_of, with_sizes
 from gluonjit.language import rng
 from gluonjit.language.source import quote
@@ -128,7 +127,7 @@ class Session:
 
     def _computed(self, inputs: Sequence[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
         self._computes = False
-        outputs, updates = Interpreter(self.graph).run(inputs)
+        outputs, updates = evaluated(self.graph)(inputs)
         # In memory of their own: they may be views of inputs, or of each other.
         return [np.array(x, order="C") for x in outputs], [np.array(x, order="C") for x in updates]
 

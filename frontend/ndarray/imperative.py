@@ -28,6 +28,7 @@ from gluonjit.ndarray.settled_calls import SettledCalls
 from gluonjit.ndarray.variable import tracked
 from gluonjit.operators.registry import UNFORESEEN, Operator, OperatorError, cache_key, unforeseen
 from gluonjit.runtime.eager import Eager, needs_exact, noting_difference, unwrapped
+from gluonjit.runtime.numpy_memory import InKeptBlocks
 from gluonjit.runtime.storage import Storage
 
 # Bits of ndarray.flags.num: C-contiguous, owns its data, writeable. A result with all three that is not an operand is
@@ -83,6 +84,10 @@ class _Call:
 
 SMALL = 0 if plain_calls() == "native" else 1 << 10
 """Operators whose operands all have fewer elements are left to NumPy. See `autodiff/tiering.py`."""
+
+_LARGE = 1 << 14
+"""Elements of an operand from which an operator may make arrays that are worth keeping."""
+_USUAL_BLOCKS = contextlib.nullcontext()
 
 _calls: dict[Operator, dict[Any, _Call]] = {}
 
@@ -149,7 +154,7 @@ def invoke(
         arrays = [x._array for x in inputs]
     if len(arrays) != call.arity:
         op.check_arity(len(arrays), attrs)
-    key, flows, results, mode_and_types = None, False, None, None
+    key, flows, results, mode_and_types, large = None, False, None, None, False
     if modes.recording:
         for x in inputs:
             if x._grad_state is not None:
@@ -165,7 +170,7 @@ def invoke(
             tiered = call.only_draws
             for x in arrays:
                 if x.size >= SMALL:
-                    tiered = True
+                    tiered, large = True, x.size >= _LARGE
                     break
             if tiered:
                 if call.tiers is None:
@@ -198,7 +203,7 @@ def invoke(
                 if not differs:
                     alike.add(mode)
             else:
-                with quiet():
+                with quiet(), InKeptBlocks() if large else _USUAL_BLOCKS:
                     results = op.expand(emitter, *arrays, **attrs)
     except (MXNetError, IRError) as e:
         raise _located(op, arrays, e) from None

@@ -9,6 +9,7 @@ import weakref
 import numpy as np
 import pytest
 
+from gluonjit.codegen.block_memory import Word
 from gluonjit.codegen.entry import Field
 from gluonjit.codegen.interface import Interface, Layout
 from gluonjit.codegen.target import host
@@ -18,6 +19,7 @@ from gluonjit.ir.types import IRError, tensor
 from gluonjit.runtime import mode, native
 from gluonjit.runtime.executable import Executable
 from gluonjit.runtime.fast_call import fast_call
+from gluonjit.runtime.kept_blocks import STATE
 from gluonjit.runtime.storage import EPOCH, Storage
 from support.threads import at_once
 
@@ -251,15 +253,18 @@ def test_reference_counts(ab):
     assert count == 2
 
 
-@pytest.mark.parametrize("field", ["NEW_ARRAY", "NEW_LIST", "ALLOC", "ALIGNED_ALLOC", "NEW_FROM_DESCR"])
+@pytest.mark.parametrize("field", ["NEW_ARRAY", "NEW_LIST", "ALLOC", "BLOCKS", "NEW_FROM_DESCR"])
 def test_without_memory(field):
     bare = field == "NEW_ARRAY"
-    shape = (1 << 10, 1 << 10) if field in ("ALIGNED_ALLOC", "NEW_FROM_DESCR") else (2, 4)
+    shape = (1 << 10, 1 << 10) if field in ("BLOCKS", "NEW_FROM_DESCR") else (2, 4)
     arrays = [np.zeros(shape, np.float32) for _ in range(2)]
     call = entry(sums(1 if bare else 3, arena=arrays[0].nbytes, shape=shape), bare)
     a, b = map(Wrapper, arrays)
     fails = ctypes.cast(ctypes.pythonapi.PyErr_NoMemory, ctypes.c_void_p).value  # returns null, whatever it is given
-    good, call.__self__[Field[field]] = int(call.__self__[Field[field]]), fails
+    full = STATE.copy()
+    full[Word.ALLOC], full[Word.CLOCK :] = fails, 0
+    bad = full.ctypes.data if field == "BLOCKS" else fails
+    good, call.__self__[Field[field]] = int(call.__self__[Field[field]]), bad
     before = [sys.getrefcount(x) for x in (*arrays, a, b)]
     for _ in range(10):
         with pytest.raises(MemoryError):

@@ -1,0 +1,159 @@
+"""Memory of large arrays that died: who gets it, how much waits, and that nothing else may happen to it."""
+
+import gc
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import gluonjit as mx
+from gluonjit import autograd, gluon
+from gluonjit.codegen.block_memory import LARGE, Word
+from gluonjit.runtime import kept_blocks
+from gluonjit.runtime.kept_blocks import STATE, empty
+from gluonjit.runtime.numpy_memory import InKeptBlocks
+
+F32 = np.dtype(np.float32)
+
+pytestmark = pytest.mark.skipif(kept_blocks.handler() is None, reason="NumPy takes no memory from here")
+
+
+@pytest.fixture(autouse=True)
+def nothing_waits():
+    gc.collect()
+    kept_blocks.release()
+    yield
+    kept_blocks.release()
+    assert STATE[Word.WAITING] == 0
+
+
+def array(nbytes):
+    return empty((nbytes // 4,), F32, nbytes)
+
+
+def place(x):
+    return x.__array_interface__["data"][0]
+
+
+def test_the_next_array_of_its_size_gets_the_block():
+    a = array(LARGE + 4)
+    where = place(a)
+    assert where % 4096 == 0
+    a[:] = 1
+    other = array(3 * LARGE)
+    del a
+    assert place(array(2 * LARGE)) != where
+    b = array(LARGE + 8)  # of as many pages
+    assert place(b) == where
+    assert place(other) != where
+
+
+def test_no_more_waits_than_arrays_ever_had_at_once():
+    STATE[Word.MOST] = STATE[Word.TAKEN]
+    for nbytes in (LARGE, 2 * LARGE, 3 * LARGE, 2 * LARGE):
+        array(nbytes)
+        assert STATE[Word.TAKEN] + STATE[Word.WAITING] <= STATE[Word.MOST]
+    assert STATE[Word.MOST] - STATE[Word.TAKEN] == 3 * LARGE
+
+
+def test_what_nobody_takes_for_a_while_is_freed():
+    a = array(7 * LARGE)
+    del a
+    kept = STATE[Word.WAITING]
+    assert kept == 7 * LARGE
+    STATE[Word.CLOCK] += 1 << 20
+    array(LARGE)
+    assert STATE[Word.WAITING] == LARGE
+
+
+def test_empty_cache_gives_all_back():
+    array(LARGE)
+    assert STATE[Word.WAITING] > 0
+    mx.cpu().empty_cache()
+    assert STATE[Word.WAITING] == 0
+
+
+def test_arrays_may_be_resized():
+    a = array(4 * LARGE)
+    a[:] = 5
+    for n in (8 * LARGE, 2 * LARGE, 16, LARGE):
+        a.resize((n,), refcheck=False)
+        assert a[0] == 5
+    del a
+    array(LARGE)[:] = 0  # who got it may write to all of it
+
+
+def test_numpy_takes_its_memory_from_here_where_it_is_told_to():
+    with InKeptBlocks():
+        kept = np.zeros(LARGE)
+        where = place(kept)
+        kept += 3
+        del kept
+        cleared = np.zeros(LARGE)
+        assert place(cleared) == where and not cleared.any()
+        small = np.ones(3)
+        with pytest.raises(MemoryError):
+            np.empty(1 << 59)
+    after = np.zeros(LARGE)
+    assert place(after) != where
+    del cleared, small
+
+
+def test_threads_do_not_share_blocks():
+    wrong = []
+
+    def work(k):
+        for n in range(200):
+            a = array(LARGE * (1 + n % 3))
+            a[:] = k
+            if (a != k).any():
+                wrong.append(k)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(3)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+def test_a_step_of_training_takes_no_new_memory():
+    net = gluon.nn.HybridSequential()
+    net.add(gluon.nn.Dense(600, activation="relu"), gluon.nn.Dense(500))
+    net.initialize()
+    net.hybridize()
+    trainer = gluon.Trainer(net.collect_params(), "sgd")
+    x = mx.nd.ones((300, 400))
+    made = []
+    for _ in range(6):
+        with autograd.record():
+            loss = (net(x) ** 2).sum()
+        loss.backward()
+        trainer.step(300)
+        made.append((int(STATE[Word.MOST]), int(STATE[Word.WAITING])))
+    assert len(set(made[2:])) == 1 and made[-1][1] > 0
+
+
+def test_arrays_may_outlive_everything():
+    code = """
+import numpy as np, gluonjit as mx
+from gluonjit.runtime.kept_blocks import empty
+a = [empty((1 << 20,), np.dtype("f4"), 1 << 22) for _ in range(3)]
+del a[1]
+import builtins
+builtins.kept = a
+print("done")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and done.stdout.strip() == "done", done.stderr
+
+
+def test_references_are_counted_right():
+    counts = []
+    for _ in range(3):  # the thread's own reference comes with the first array
+        arrays = [array(LARGE) for _ in range(20)]
+        del arrays
+        counts.append(sys.getrefcount(kept_blocks.handler()))
+    assert counts[1] == counts[2]
