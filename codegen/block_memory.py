@@ -148,6 +148,9 @@ def _take(module: Module) -> None:
         f.store("i64", 0, _slot(f, found, 0), 8)
         f.ret(f.load("ptr", _slot(f, found, 1), 8))
     f.leave_if(f.op(f"icmp sge i64 {found}, 0"), again)
+    room = f.sub(f.max(_word(f, Word.MOST), taken), taken)
+    with f.repeat([]) as loop:
+        loop.again = f.call("free_oldest", "i1", _own(), ("i64", room), ("i64", 0))
 
     with f.repeat([("ptr", "null")]) as loop:  # without memory, what waits is freed first
         block = f.call(alloc, "ptr", ("i64", _PAGE), ("i64", pages))

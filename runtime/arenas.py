@@ -7,10 +7,12 @@ import itertools
 import math
 import mmap
 import weakref
+from collections.abc import Callable
 
 import numpy as np
 
 from gluonjit.ir.machine import ALIGNMENT
+from gluonjit.runtime import kept_blocks
 from gluonjit.runtime.native import libc
 
 _OWN_PAGES = 1 << 20
@@ -94,9 +96,11 @@ def _huge_pages(nbytes: int) -> np.ndarray:
 
 class ArenaPool:
     """Arenas that calls take and put back. There are as many as the most calls that ever ran at once, and none is much
-    larger than what its users (`lend`) that still exist may take."""
+    larger than what its users (`lend`) that still exist may take. `shrinks()` is called when the largest user has
+    gone."""
 
-    def __init__(self) -> None:
+    def __init__(self, shrinks: Callable[[], object] = lambda: None) -> None:
+        self._shrinks = shrinks
         self._free: dict[int, np.ndarray] = {}
         """By `id`. Operations of a dict are atomic, so two threads never get the same arena."""
         self._needs: dict[int, int] = {}
@@ -114,6 +118,7 @@ class ArenaPool:
         if self._needs.pop(number) == self._largest:
             self._largest = max(list(self._needs.values()), default=0)
             self.drop(above=_SPARE * self._largest)
+            self._shrinks()
 
     def take(self, nbytes: int) -> np.ndarray:
         """An arena of at least `nbytes` bytes: the smallest one that is free."""
@@ -147,5 +152,6 @@ class ArenaPool:
 _SPARE = 2
 """An arena that replaces a smaller one is so many times as large as needed."""
 
-ARENAS = ArenaPool()
-"""The arenas of all code. One call after the other writes to the same pages, in whatever program."""
+ARENAS = ArenaPool(kept_blocks.release)
+"""The arenas of all code. One call after the other writes to the same pages, in whatever program. Arrays as large as
+those of the largest code are not likely to come again once it has gone."""

@@ -56,10 +56,12 @@ def handler() -> Any:
     new.restype, new.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
     keep = ctypes.pythonapi.Py_IncRef
     keep.restype, keep.argtypes = None, (ctypes.py_object,)
-    for needed in (made, STATE, native.entry().loaded):
-        keep(needed)  # for ever: arrays die when the interpreter ends, in any order
-    numpy_memory.ours = new(ctypes.addressof(made), _NAME, None)
-    return numpy_memory.ours
+    capsule = new(ctypes.addressof(made), _NAME, None)
+    for needed in (made, STATE, native.entry().loaded, capsule):
+        # For ever: arrays die when the interpreter ends, in any order, and two threads may each make a capsule.
+        keep(needed)
+    numpy_memory.ours = capsule
+    return capsule
 
 
 _NAME = b"mem_handler"

@@ -45,7 +45,9 @@ class _Entry:
         self.try_lock = self._function("try_lock", ctypes.c_int32, pointer)
         self.unlock = self._function("unlock", None, pointer)
         self.post = self._function("post", None, pointer, pointer, pointer, number)
-        self.free_oldest = self._function("free_oldest", ctypes.c_bool, pointer, number, number)
+        # Other functions of `codegen.block_memory` change the same words, so it keeps the GIL.
+        free_oldest = ctypes.PYFUNCTYPE(ctypes.c_bool, pointer, number, number)
+        self.free_oldest = free_oldest(self.loaded.address("free_oldest"))
         self.barrier, self.work = self.loaded.address("barrier"), self.loaded.address("work")
         self.method = _MethodDef(b"gluonjit_call", self.loaded.address("fast"), _METH_FASTCALL, None)
         self.new_function = ctypes.pythonapi.PyCFunction_NewEx
@@ -78,11 +80,6 @@ def libc_address(name: str) -> int:
 
 _lock = forks.renewed()
 _entry: _Entry | None = None
-
-
-def is_loaded() -> bool:
-    """Whether `entry` has been used."""
-    return _entry is not None
 
 
 def entry() -> _Entry:

@@ -1,5 +1,6 @@
 """Memory of large arrays that died: who gets it, how much waits, and that nothing else may happen to it."""
 
+import ctypes
 import gc
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 import gluonjit as mx
 from gluonjit import autograd, gluon
 from gluonjit.codegen.block_memory import LARGE, Word
-from gluonjit.runtime import kept_blocks
+from gluonjit.runtime import kept_blocks, native, numpy_memory
 from gluonjit.runtime.kept_blocks import STATE, empty
 from gluonjit.runtime.numpy_memory import InKeptBlocks
 
@@ -38,6 +39,7 @@ def place(x):
 
 
 def test_the_next_array_of_its_size_gets_the_block():
+    array(9 * LARGE)  # so much may wait from now on
     a = array(LARGE + 4)
     where = place(a)
     assert where % 4096 == 0
@@ -53,7 +55,9 @@ def test_the_next_array_of_its_size_gets_the_block():
 def test_no_more_waits_than_arrays_ever_had_at_once():
     STATE[Word.MOST] = STATE[Word.TAKEN]
     for nbytes in (LARGE, 2 * LARGE, 3 * LARGE, 2 * LARGE):
-        array(nbytes)
+        a = array(nbytes)
+        assert STATE[Word.TAKEN] + STATE[Word.WAITING] <= STATE[Word.MOST]
+        del a
         assert STATE[Word.TAKEN] + STATE[Word.WAITING] <= STATE[Word.MOST]
     assert STATE[Word.MOST] - STATE[Word.TAKEN] == 3 * LARGE
 
@@ -72,6 +76,20 @@ def test_empty_cache_gives_all_back():
     array(LARGE)
     assert STATE[Word.WAITING] > 0
     mx.cpu().empty_cache()
+    assert STATE[Word.WAITING] == 0
+
+
+def test_code_that_goes_leaves_no_blocks():
+    def results():
+        net = gluon.nn.HybridLambda(lambda F, x: F.broadcast_add(F.dot(x, x), x))
+        net.hybridize()
+        x = mx.nd.ones((1500, 1500))
+        for _ in range(3):
+            net(x).wait_to_read()
+        assert STATE[Word.WAITING] > 0
+
+    results()
+    gc.collect()
     assert STATE[Word.WAITING] == 0
 
 
@@ -117,6 +135,35 @@ def test_threads_do_not_share_blocks():
     for t in threads:
         t.join()
     assert not wrong
+
+
+def test_no_other_thread_runs_while_a_block_is_freed():
+    words = np.zeros_like(STATE)
+    words[Word.FREE] = native.libc_address("usleep")
+    words[Word.FIRST_SLOT : Word.FIRST_SLOT + 2] = 4096, 200_000  # bytes, and microseconds for an address
+    rounds, ends = [0], threading.Event()
+
+    def count():
+        while not ends.wait(0.001):
+            rounds[0] += 1
+
+    other = threading.Thread(target=count)
+    other.start()
+    before = rounds[0]
+    freed = native.entry().free_oldest(words.ctypes.data, -1, 0)
+    after = rounds[0]
+    ends.set()
+    other.join()
+    assert freed and after - before < 10
+
+
+def test_two_threads_may_make_a_handler_each(monkeypatch):
+    monkeypatch.setattr(numpy_memory, "ours", None)
+    kept_blocks.handler.__wrapped__()  # nothing has a reference to the first one after the second, but code its address
+    name = numpy_memory.ours.__class__.__name__
+    first = id(numpy_memory.ours)
+    kept_blocks.handler.__wrapped__()
+    assert name == "PyCapsule" and ctypes.c_ssize_t.from_address(first).value == 1
 
 
 def test_a_step_of_training_takes_no_new_memory():
