@@ -91,7 +91,7 @@ class _Direct:
     def write(self) -> None:
         f = self.f
         # A task is a block of rows of pixels, or of tiles if there is only one row.
-        units = math.prod(axis.out for axis in self.outer) if self.outer else self.tiles.count
+        units = math.prod(axis.out for axis in self.outer) if self.outer else self.tiles.units
         blocks = f.div(f.add(units, self.block - 1), self.block)
         first, last = share(f, f.mul(self.images * self.groups * self.panels, blocks))
         with f.for_(first, last, hint="task") as task:
@@ -103,7 +103,7 @@ class _Direct:
             stop = f.min(f.add(start, self.block), units)
             for tile in panel_variants(f, self.dtype, self.filters, self.columns, panel):
                 if not self.outer:
-                    self._row(tile, Place(image, [], channel, source, w, f.sub(0, start)), (start, stop))
+                    self._row(tile, Place(image, [], channel, source, w, f.sub(0, start)), self.tiles.span(start, stop))
                     continue
                 with f.for_(start, stop, hint="row") as row:
                     at = unravel(f, row.index, [axis.out for axis in self.outer])

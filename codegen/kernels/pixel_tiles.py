@@ -115,20 +115,34 @@ class PixelTiles:
         self.f, self.axis, self.pixels, self.merge = f, axis, pixels, merge
         self.count: Any
         """The number of tiles."""
+        self.units: Any
+        """The number of parts into which tasks may divide the line (`span`)."""
         self._runs: list[tuple[Kind, int, int]] = []
         if isinstance(axis.out, int):
             self._runs = tile_kinds(axis, pixels, merge)
-            self.count = -(-axis.out // pixels)
+            self.count = self.units = -(-axis.out // pixels)
             return
         self.lengths = tile_lengths(axis.out, pixels)
         unit = self.lengths.unit
         units, most = axis.out // unit, pixels // unit
         self.count = f.div(f.add(units, most - 1), most)
+        # Open tiles overlap, and those at the ends may add up terms in another order. So that what lies in two tiles
+        # does not depend on threads, who computes the first tile goes on with the second, and so at the other end.
+        self.units = f.max(f.sub(self.count, 2), 1)
         self._length: Any = f.div(f.add(units, f.sub(self.count, 1)), self.count) if most > 1 else 1
         between, free = f.max(f.sub(self.count, 1), 1), f.sub(units, self._length)
         # Units from the beginning of a tile to that of the next one; for the first `_rest` tiles, one more.
         self._step: Any = f.div(free, between) if most > 1 else 1
         self._rest: Any = f.mod(free, between) if most > 1 else 0
+
+    def span(self, start: Any, stop: Any) -> tuple[Any, Any]:
+        """The tiles of the parts [start, stop) of the line."""
+        f = self.f
+        if isinstance(self.axis.out, int):
+            return start, stop
+        first = f.op(f"select i1 {f.op(f'icmp eq i64 {start}, 0')}, i64 0, i64 {f.add(start, 1)}")
+        is_end = f.op(f"icmp eq i64 {stop}, {self.units}")
+        return first, f.op(f"select i1 {is_end}, i64 {self.count}, i64 {f.add(stop, 1)}")
 
     def each(self, span: tuple[Any, Any] | None = None) -> Iterator[tuple[Kind, Any, Any]]:
         """All tiles of the line, or those in [span[0], span[1]): opens code for every kind, and yields there the kind,

@@ -174,3 +174,25 @@ def test_every_number_of_threads_gives_the_same_bits(block, monkeypatch):
             assert difference(found, evaluate(static, inputs)[0][0]) < 1e-5
     finally:
         threads.set_num_threads(before)
+
+
+def test_pixels_of_two_tiles_have_the_same_bits_for_every_number_of_threads():
+    """A tile at the end of a line may add up its terms in another order than its neighbour, which overlaps it."""
+    graph = conv((W,), 256, 256, 3, batch=1, groups=2, low=1, high=1)
+    rng = np.random.default_rng(0)
+    before = threads.get_num_threads()
+    try:
+        compiled = compile_graph(graph)
+        for w in (4, 9, 11, 12, 17, 29):
+            static = with_sizes(graph, {"w": w})
+            inputs = [rng.standard_normal(v.shape).astype(np.float32) for v in static.inputs]
+            results = set()
+            for count in (1, 2, 5):
+                threads.set_num_threads(count)
+                for _ in range(100):
+                    (found,), _ = compiled.run(inputs)
+                    results.add(found.tobytes())
+            assert len(results) == 1
+            assert difference(found, evaluate(static, inputs)[0][0]) < 1e-5
+    finally:
+        threads.set_num_threads(before)
