@@ -122,15 +122,22 @@ class ArenaPool:
 
     def take(self, nbytes: int) -> np.ndarray:
         """An arena of at least `nbytes` bytes: the smallest one that is free."""
+        try:
+            number, arena = self._free.popitem()
+        except KeyError:
+            return aligned_empty(nbytes)
+        if not self._free and arena.nbytes >= nbytes:  # nearly always there is one
+            return arena
+        self._free[number] = arena
         while self._free:
             free = [(arena.nbytes, number) for number, arena in list(self._free.items())]
             size, number = min([place for place in free if place[0] >= nbytes] or [max(free, default=(0, 0))])
-            arena = self._free.pop(number, None)
-            if arena is None:  # another thread has just taken it
+            found = self._free.pop(number, None)
+            if found is None:  # another thread has just taken it
                 continue
             if size >= nbytes:
-                return arena
-            del arena
+                return found
+            del arena, found
             try:
                 # Larger sizes are likely to follow, which would touch all pages anew; those not touched cost nothing.
                 return aligned_empty(_SPARE * nbytes)
