@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -300,6 +300,11 @@ class Prepared:
         return inputs_digest([a for a in arrays if a is not None], storages)
 
 
+def _memory(types: Iterable[TensorType]) -> tuple[Callable[[Any], Any], Any] | None:
+    """What tells NumPy to take memory from `kept_blocks`, and what it is told; None for small results."""
+    return kept_blocks.setter() if any(t.nbytes >= LARGE for t in types) else None
+
+
 class Executable:
     """A compiled graph, called with `run(inputs)`, by any number of threads at once.
 
@@ -320,6 +325,7 @@ class Executable:
         self.input_types: tuple[TensorType, ...] = interface.main.input_types
         self.result_types: tuple[TensorType, ...] = interface.main.result_types
         self.n_outputs = interface.n_outputs
+        self._memory = _memory(self.result_types) if not interface.main.dims else None
         self.calls_host = interface.calls_host
         self.lowest = interface.lowest
         """The least size of an open dimension."""
@@ -370,6 +376,7 @@ class Executable:
                 found = copy.copy(self)
                 found.main = self.main.sized(sizes)
                 found.input_types, found.result_types = found.main.layout.input_types, found.main.layout.result_types
+                found._memory = _memory(found.result_types)
                 found._sized = {}
             self._sized[key] = found
             if len(self._sized) > _MOST_SIZES:
@@ -427,7 +434,7 @@ class Executable:
         held = self.refresh(arrays, versions, release)
         pointers = {k: a.ctypes.data for k, a in enumerate(arrays) if a is not None and k not in self.unread}
         pointers.update((slot, r.ctypes.data) for slot, r in held.items())
-        results = [kept_blocks.empty(t.shape, t.dtype.numpy, t.nbytes) for t in self.result_types]
+        results = self._new_results()
         pointers.update((s, r.ctypes.data) for s, r in zip(self.main.layout.result_slots, results, strict=True))
         layout = self.main.layout
         if watch is not None and layout.ready:
@@ -437,6 +444,16 @@ class Executable:
         else:
             self.main.call(pointers)
         return results[: self.n_outputs], results[self.n_outputs :]
+
+    def _new_results(self) -> list[np.ndarray]:
+        if self._memory is None:
+            return [np.empty(t.shape, t.dtype.numpy) for t in self.result_types]
+        set_handler, ours = self._memory
+        before = set_handler(ours)
+        try:
+            return [np.empty(t.shape, t.dtype.numpy) for t in self.result_types]
+        finally:
+            set_handler(before)
 
     def refresh(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import mmap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -65,6 +65,13 @@ def handler() -> Any:
 
 
 _NAME = b"mem_handler"
+
+
+def setter() -> tuple[Callable[[Any], Any], Any] | None:
+    """The function that gives NumPy a handler for this thread, which returns the one before, and `handler()`; None
+    without one."""
+    ours = handler()
+    return (numpy_memory.set_handler(), ours) if ours is not None else None
 
 
 def empty(shape: Sequence[int], dtype: np.dtype, nbytes: int) -> np.ndarray:

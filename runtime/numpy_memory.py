@@ -14,7 +14,8 @@ program without native code would save."""
 
 
 @functools.cache
-def _set_handler() -> Any:
+def set_handler() -> Any:
+    """PyDataMem_SetHandler, which returns the handler before."""
     return ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(numpy_api(SET_HANDLER))
 
 
@@ -24,8 +25,8 @@ class InKeptBlocks:
     __slots__ = ("_before",)
 
     def __enter__(self) -> None:
-        self._before = _set_handler()(ours) if ours is not None else None
+        self._before = set_handler()(ours) if ours is not None else None
 
     def __exit__(self, *error: object) -> None:
         if self._before is not None:
-            _set_handler()(self._before)
+            set_handler()(self._before)
