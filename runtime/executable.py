@@ -263,10 +263,11 @@ class Prepared:
     def _compute(self, inputs: Sequence[np.ndarray | None]) -> Results:
         layout = self.function.layout
         # New buffers: a call on another thread may still be reading the old ones.
-        again = bool(self.content.results)  # inputs change from call to call
+        # Inputs that change from call to call. NumPy's own memory would not be aligned.
+        is_kept = bool(self.content.results) and kept_blocks.handler() is not None
         results = Results(
             kept_blocks.empty(t.shape, t.dtype.numpy, t.nbytes)
-            if again and t.nbytes >= LARGE
+            if is_kept and t.nbytes >= LARGE
             else self.allocate(t.shape, t.dtype.numpy)
             for t in layout.result_types
         )

@@ -12,8 +12,11 @@ import pytest
 import gluonjit as mx
 from gluonjit import autograd, gluon
 from gluonjit.codegen.block_memory import LARGE, Word
+from gluonjit.ir.machine import ALIGNMENT
+from gluonjit.ir.text import parse_graph
 from gluonjit.runtime import kept_blocks, native, numpy_memory
 from gluonjit.runtime.arenas import ArenaPool
+from gluonjit.runtime.compiler import compile_graph
 from gluonjit.runtime.kept_blocks import STATE, empty
 from gluonjit.runtime.numpy_memory import InKeptBlocks
 
@@ -94,6 +97,23 @@ def test_code_that_goes_leaves_no_blocks():
     del large
     gc.collect()
     assert STATE[Word.WAITING] == 0
+
+
+def test_what_is_packed_again_is_aligned_without_a_handler(monkeypatch):
+    """As on a system without `aligned_alloc`."""
+    monkeypatch.setattr(kept_blocks, "handler", lambda: None)
+    monkeypatch.setattr(numpy_memory, "ours", None)
+    graph = parse_graph("""graph @g(%x: f32[4,512], %w: f32[512,512]) level legal {params = (1,)} {
+      %y: f32[4,512] = dot_general(%x, %w) {contract = ((1,), (1,))}
+      return %y
+    }""")
+    code = compile_graph(graph)
+    x, w = np.ones((4, 512), np.float32), np.ones((512, 512), np.float32)
+    for _ in range(3):
+        code.run([x, w])
+        results = [r for p in code.prepared for r in p.results]
+        assert results and max(r.nbytes for r in results) >= LARGE
+        assert all(place(r) % ALIGNMENT == 0 for r in results)
 
 
 def test_arrays_may_be_resized():
