@@ -229,7 +229,7 @@ class _Winograd:
         f = self.f
         offset = f.add(f.mul(row, self.x_strides[1]), f.mul(column, self.x_strides[2]))
         # Not `inbounds`: it may lie outside, and is then not read.
-        p = f.op(f"getelementptr {self.scalar}, ptr {source}, i64 {offset}")
+        p = f.op(f"getelementptr {self.scalar}, ptr {source}, i64 {f.extent(offset)}")
         if not self.rows.is_padded:
             return p
         inside = f.op(f"icmp ult i64 {row}, {f.extent(self.rows.axis.size)}")  # unsigned: a negative one is huge

@@ -82,7 +82,7 @@ def next_block(
             for i, stride in zip((image, y, x), p.strides, strict=True):
                 at = f.add(at, f.mul(i, stride))
             # Not `inbounds`.
-            yield Fetch(f.op(f"getelementptr {p.type}, ptr {p.pointer}, i64 {at}"), step, nearest=False)
+            yield Fetch(f.op(f"getelementptr {p.type}, ptr {p.pointer}, i64 {f.extent(at)}"), step, nearest=False)
 
 
 def _step(f: Function, nbytes: Extent, terms: Extent) -> Any:

@@ -174,6 +174,15 @@ def test_channels_that_differ_share_a_kernel(name, tiled, object_cache, monkeypa
     assert counts == [1, 0, 0, 1, 0, 1]  # one run is code of its own, and 192 terms are no whole number of them
 
 
+def test_many_channels_and_a_tile_for_each_image(tiled):
+    """Where its window begins is known, but for the number of channels. Only an executable's kernels have open ones."""
+    tiled(4, 4, 2, 32, 2)
+    graph, exact = both((4, 4), 256, 64, 3, batch=3, low=1, high=1, epilogue="all")
+    inputs = inputs_of(graph)
+    expected = evaluate(exact, [x.astype(np.float64) for x in inputs])[0][0].astype(np.float32)
+    assert difference(compile_graph(graph).run(inputs)[0][0], expected) < WITHIN
+
+
 def kernels(graph, winograd=True):
     graph = run_passes(graph, ["fuse", ("select", {"winograd": winograd})], target=runnable("host"))
     return {kernel_name(op) for op in graph.ops}
