@@ -78,7 +78,7 @@ def clip_global_norm(arrays: Sequence[Any], max_norm: float, check_isfinite: boo
     if not arrays:
         raise AssertionError("clip_global_norm needs an array")
     stored = [x if x.stype == "default" else x.data for x in arrays]
-    norm = math.sqrt(sum(float((x.astype("float64") ** 2).sum().asscalar()) for x in stored))
+    norm = math.sqrt(sum(_sum_of_squares(x._array) for x in stored))
     if check_isfinite and not math.isfinite(norm):
         warnings.warn(UserWarning("nan or inf is detected. Clipping results will be undefined."), stacklevel=2)
     scale = max_norm / (norm + 1e-8)
@@ -86,6 +86,12 @@ def clip_global_norm(arrays: Sequence[Any], max_norm: float, check_isfinite: boo
         for x in arrays:
             x *= scale
     return norm if check_isfinite else ndarray.array([norm])
+
+
+def _sum_of_squares(x: np.ndarray) -> float:
+    """Of all elements, added up in float64 without an array of that type, which would be twice as large as `x`."""
+    flat = x.reshape(-1)
+    return float(np.einsum("i,i->", flat, flat, dtype=np.float64, casting="same_kind"))
 
 
 def check_sha1(filename: str | os.PathLike[str], sha1_hash: str) -> bool:

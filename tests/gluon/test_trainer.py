@@ -3,6 +3,7 @@
 import hashlib
 import signal
 import sys
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -537,6 +538,18 @@ def test_norms_that_are_not_finite():
     with pytest.warns(UserWarning, match="nan or inf is detected"):
         assert utils.clip_global_norm([x], 1.0) == np.inf
     assert utils.clip_global_norm([nd.array([3, 4])], 1.0, check_isfinite=False).asnumpy().tolist() == [5.0]
+
+
+def test_a_norm_takes_no_array_of_float64():
+    x = nd.ones((1000, 300)) * 1e20  # whose squares float32 does not have
+    tracemalloc.start()
+    try:
+        norm = utils.clip_global_norm([x, x.T], np.inf)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert norm == pytest.approx(1e20 * 6e5**0.5, rel=1e-7)
+    assert most < x.size * 8
 
 
 def test_nothing_is_downloaded(tmp_path):
