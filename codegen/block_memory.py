@@ -8,7 +8,8 @@ most of the time of a call that computes little for each element of its result. 
 `@take_cleared` and `@resize_block` they are what NumPy calls for arrays that have the handler made of them
 (`runtime/kept_blocks.py`). `blocks` is an array of int64 (`Word`). Who calls holds the GIL.
 
-The blocks that wait and those that arrays have are together never more than arrays ever had at once, and a block that
+The blocks that wait and those that arrays have are together at most an eighth more than arrays ever had at once: a
+block serves its own size only, so a program whose arrays of one size follow those of another needs both. A block that
 nobody takes for a while is freed.
 """
 
@@ -24,6 +25,8 @@ LARGE = 1 << 18
 """Bytes from which blocks are kept. The C library keeps smaller ones itself."""
 _SLOTS = 512
 """The most blocks that wait."""
+_SPARE = 8
+"""Beside what arrays had at most, one part in so many may wait. Steps of training need up to a tenth."""
 _AGE = 4096
 """A block that still waits after so many others were taken or given is freed."""
 _HUGE = 1 << 22
@@ -113,6 +116,12 @@ def _pages(f: Function) -> str:
     return f.op(f"and i64 {f.add('%nbytes', _PAGE - 1)}, {-_PAGE}")
 
 
+def _limit(f: Function) -> str:
+    """The most bytes that arrays may have and that may wait, together."""
+    most = _word(f, Word.MOST)
+    return f.add(most, f.div(most, _SPARE))
+
+
 def _tick(f: Function) -> str:
     now = f.add(_word(f, Word.CLOCK), 1)
     _set(f, Word.CLOCK, now)
@@ -148,7 +157,7 @@ def _take(module: Module) -> None:
         f.store("i64", 0, _slot(f, found, 0), 8)
         f.ret(f.load("ptr", _slot(f, found, 1), 8))
     f.leave_if(f.op(f"icmp sge i64 {found}, 0"), again)
-    room = f.sub(f.max(_word(f, Word.MOST), taken), taken)
+    room = f.max(f.sub(_limit(f), taken), 0)
     with f.repeat([]) as loop:
         loop.again = f.call("free_oldest", "i1", _own(), ("i64", room), ("i64", 0))
 
@@ -194,7 +203,7 @@ def _give(module: Module) -> None:
     told = f.op(f"icmp ne ptr {usable}, null")
     size = f.either(told, "i64", lambda: f.call(usable, "i64", ("ptr", "%block")), lambda: pages)
     f.leave_if(f.op(f"icmp slt i64 {size}, {pages}"), free)
-    room = f.sub(f.sub(_word(f, Word.MOST), taken), pages)
+    room = f.sub(f.sub(_limit(f), taken), pages)
     f.leave_if(f.op(f"icmp slt i64 {room}, 0"), free)
     with f.repeat([]) as loop:
         loop.again = f.call("free_oldest", "i1", _own(), ("i64", room), ("i64", f.sub(now, _AGE)))

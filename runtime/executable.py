@@ -104,6 +104,12 @@ class NativeFunction:
             other.template[slot] = sizes[name]
         return other
 
+    def share_arenas(self) -> None:
+        """From now on its calls take the arenas of all code, which stay, instead of those that it was made with."""
+        if self.arenas is not ARENAS:
+            self.arenas = ARENAS
+            self.arenas.lend(self, self.working_memory)
+
     def fill(self, table: np.ndarray, arena: np.ndarray) -> None:
         """Puts arena, scratch and team into a table."""
         table[self.layout.arena_slot] = arena.ctypes.data
@@ -262,9 +268,11 @@ class Prepared:
 
     def _compute(self, inputs: Sequence[np.ndarray | None]) -> Results:
         layout = self.function.layout
-        # New buffers: a call on another thread may still be reading the old ones.
-        # Inputs that change from call to call. NumPy's own memory would not be aligned.
-        is_kept = bool(self.content.results) and kept_blocks.handler() is not None
+        changes = bool(self.content.results)
+        if changes:  # in a program that trains, with every call: what this takes is kept
+            self.function.share_arenas()
+        # New buffers: a call on another thread may still be reading the old ones. NumPy's own would not be aligned.
+        is_kept = changes and kept_blocks.handler() is not None
         results = Results(
             kept_blocks.empty(t.shape, t.dtype.numpy, t.nbytes)
             if is_kept and t.nbytes >= LARGE
@@ -274,7 +282,7 @@ class Prepared:
         arrays = [inputs[k] for k in self.inputs]
         pointers = {slot: a.ctypes.data for slot, a in zip(layout.input_slots, arrays, strict=True) if a is not None}
         pointers.update((s, r.ctypes.data) for s, r in zip(layout.result_slots, results, strict=True))
-        with nullcontext() if self.content.results else stage("packing parameters"):
+        with nullcontext() if changes else stage("packing parameters"):
             self.function.call(pointers)
         return results
 
@@ -340,7 +348,7 @@ class Executable:
         small = nbytes <= CacheFriendly.LIMIT
         allocate = CacheFriendly().array if small else aligned_array
         self._files = None if small else files
-        # `prepare` functions run rarely and one after the other, so they share arenas that are freed in between. The
+        # `prepare` functions mostly run once, one after the other, so they share arenas that are freed in between. The
         # largest runs first, before the results of the others take memory.
         self._prepare_arenas = ArenaPool()
         self.prepared = [
