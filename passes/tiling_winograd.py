@@ -102,10 +102,12 @@ def _tile(problem: Problem, outputs: tuple[int, int], target: Machine) -> Winogr
     best, columns = tiling.register_tile(*shape)
     vectors = columns // target.lanes(problem.dtype)
     fitting = {r for r in _BLOCK_ROWS if tiling.registers(r, vectors, target) <= target.num_vector_registers}
+    pixels = problem.images * math.prod(problem.out) * (problem.depth + problem.filters) * problem.dtype.itemsize
+    is_far = pixels > target.l3 // 2
     fewest = tile_count(problem._replace(images=problem.least), outputs) if problem.least else tiles
     for rows in sorted({best, *fitting}, reverse=True):
         if -(-fewest // rows) >= _MIN_TILES_FOR_BLOCKS:
-            choices += (Winograd(*outputs, rows, columns, block) for block in _BLOCKS)
+            choices += (Winograd(*outputs, rows, columns, block, is_far) for block in _BLOCKS)
     return min(choices, key=cycles)
 
 

@@ -282,7 +282,7 @@ class _Winograd:
             which = f.min(number, row_tiles - 1) if row_tiles < abs(self.tile.block) else number
             part = f.gep("i8", following, f.mul(which, step * self.depth))
             fetches = [*Fetches.spread(f, part, step, self.depth).parts]
-            if after is not None:
+            if after is not None and self.tile.ahead:
                 fetches += self._next_block(after, f.add(f.mul(task, self.tile.block), number))
             acc = tile.contract(
                 tile.zeros(count),

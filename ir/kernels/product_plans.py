@@ -106,6 +106,7 @@ class Winograd(Product, kernel="winograd"):
     block: Annotated[
         int, "register tiles that a thread takes through all steps, or 0 or less (`Winograd`)", range(-(2**31), 2**31)
     ]
+    ahead: Annotated[bool, "products prefetch the pixels of the next block, as no cache holds them"] = False
 
     shares = "blocks of tiles, or each of the three steps"
     reads_lines = True

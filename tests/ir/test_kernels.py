@@ -29,6 +29,10 @@ def graph(annotations, level="fused"):
         (View(into=True), "view(into = True)"),
         (Matmul(6, 64, 8, packed=True), "matmul(rows = 6, columns = 64, block = 8, packed = True)"),
         (Winograd(4, 4, 14, 32, -3), "winograd(height = 4, width = 4, rows = 14, columns = 32, block = -3)"),
+        (
+            Winograd(4, 4, 6, 16, 8, ahead=True),
+            "winograd(height = 4, width = 4, rows = 6, columns = 16, block = 8, ahead = True)",
+        ),
         (Sequential((1,)), "sequential(read = (1,))"),
         (Sequential((0, 1)), "sequential(read = (0, 1))"),
     ],
