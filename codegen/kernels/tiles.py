@@ -100,6 +100,10 @@ class _Cell(NamedTuple):
     vector: int
 
 
+_Chains = list[dict[_Cell, str]]
+"""Partial sums of each accumulator."""
+
+
 @dataclass(frozen=True)
 class _Line:
     """What is multiplied; see `Tile.contract`."""
@@ -287,35 +291,36 @@ class Tile:
         if ahead and len(rows) >= _FEW_ROWS and isinstance(w_step, int):
             fetch = Fetch(f.gep("i8", w, _AHEAD), w_step * self.bytes, nearest=True)
         line = _Line(x, offsets, w, w_step, aligned, fetch, rows)
-        if isinstance(terms, Dim) and not (self.bytes == 4 and divides(RUN, terms)):
+        if isinstance(terms, Dim):
+            is_new = all(v == "zeroinitializer" for r in rows for v in acc[r])
+            if is_new and self.bytes == 4 and divides(self._unroll(self.cells(rows)), terms):
+                return self._open_runs(acc, line, terms)
             return self._open_sum(acc, line, terms)
         run = self._run_length(terms, len(rows))
         if run == terms and not apart:
             return self._run(acc, line, run)
         # Totals are kept in memory: there is no register left for them.
-        cells = [(r, v) for r in rows for v in range(self.vectors)]
-        parked = f.shared_alloca(self.vector, f.target.num_vector_registers, self.lanes * self.bytes)
-        places = [f.gep(self.vector, parked, k) for k in range(len(cells))]
-        for (r, v), place in zip(cells, places):
+        places = self._parking(rows)
+        for (r, v), place in places.items():
             f.store(self.vector, acc[r][v], place)
 
         def plus_parked(part: Rows) -> Rows:
             total = [list(row) for row in acc]
-            for (r, v), place in zip(cells, places):
+            for (r, v), place in places.items():
                 total[r][v] = f.op(f"fadd {self.vector} {f.load(self.vector, place)}, {part[r][v]}")
             return total
 
         if run == terms:
             return plus_parked(self._run(self.zeros(len(acc)), line, run))
-        whole, rest = terms // run, 0 if isinstance(terms, Dim) else terms % run
+        whole, rest = divmod(terms, run)
         with f.for_(0, whole * run, run, hint="run") as loop:
             total = plus_parked(self._run(self.zeros(len(acc)), line.at(self, loop.index), run))
-            for (r, v), place in zip(cells, places):
+            for (r, v), place in places.items():
                 f.store(self.vector, total[r][v], place)
         if rest:
             return plus_parked(self._run(self.zeros(len(acc)), line.at(self, whole * run), rest))
         total = [list(row) for row in acc]
-        for (r, v), place in zip(cells, places):
+        for (r, v), place in places.items():
             total[r][v] = f.load(self.vector, place)
         return total
 
@@ -325,37 +330,33 @@ class Tile:
         if self.bytes != 4:
             return self._open_run(acc, line, terms)
         run = RUN * self.chains(len(line.active))
-        cells = [(r, v) for r in line.active for v in range(self.vectors)]
-        parked = f.shared_alloca(self.vector, f.target.num_vector_registers, self.lanes * self.bytes)
-        places = [f.gep(self.vector, parked, k) for k in range(len(cells))]
+        places = self._parking(line.active)
 
         def add_parked(part: Rows) -> Rows:
             total = [list(row) for row in part]
-            for (r, v), place in zip(cells, places):
+            for (r, v), place in places.items():
                 total[r][v] = f.op(f"fadd {self.vector} {f.load(self.vector, place)}, {part[r][v]}")
             return total
 
         last = f.mul(f.div(f.sub(terms, 1), run), run)
         are_several = f.op(f"icmp sgt i64 {last}, 0")
         with f.if_(are_several):
-            for place in places:
+            for place in places.values():
                 f.store(self.vector, "zeroinitializer", place)
             with f.for_(0, last, run, hint="run") as loop:
                 total = add_parked(self._run(self.zeros(len(acc)), line.at(self, loop.index), run))
-                for (r, v), place in zip(cells, places):
+                for (r, v), place in places.items():
                     f.store(self.vector, total[r][v], place)
         part = self._open_run(acc, line.at(self, last), f.sub(terms, last))
         before = f.scope.label
         with f.if_(are_several) as then:
             total = add_parked(part)
-        for r, v in cells:
+        for r, v in places:
             total[r][v] = f.op(f"phi {self.vector} [ {part[r][v]}, %{before} ], [ {total[r][v]}, %{then.label} ]")
         return total
 
-    def _run_length(self, terms: Extent, rows: int) -> int:
+    def _run_length(self, terms: int, rows: int) -> int:
         """How many terms are added up at a time: all, or a divisor of their number if one is near `RUN`."""
-        if isinstance(terms, Dim):
-            return RUN
         chains = self.chains(rows)
         limit = RUN * chains
         if self.bytes != 4 or terms <= limit:
@@ -379,6 +380,46 @@ class Tile:
             self._add_term(line, k, cells, sums[k % chains])
         return self._total(acc, cells, sums)
 
+    def _open_runs(self, zeros: Rows, line: _Line, terms: Dim) -> Rows:
+        """`contract` for an open number of terms of which an unrolled loop leaves no rest: one loop serves all runs.
+        What a run sums up goes into a total if others follow. `zeros`: accumulators that are all zero."""
+        f, cells, chains = self.f, self.cells(line.active), self.chains(len(line.active))
+        unroll, run = self._unroll(cells), RUN * chains
+        run += -run % unroll
+        places = self._parking(line.active)
+        are_several = f.op(f"icmp sgt i64 {f.extent(terms)}, {run}")
+        with f.if_(are_several):
+            for place in places.values():
+                f.store(self.vector, "zeroinitializer", place)
+        with f.for_(0, terms, run, [(self.vector, "zeroinitializer")] * len(places), "run") as loop:
+            stop = f.add(loop.index, run)
+            span = (loop.index, f.min(stop, terms), unroll)
+            part = self._total(zeros, cells, self._loop(line, cells, self._begun(zeros, cells, chains), span))
+            with f.if_(f.op(f"icmp slt i64 {stop}, {f.extent(terms)}")):
+                for (r, v), place in places.items():
+                    f.store(self.vector, f.op(f"fadd {self.vector} {f.load(self.vector, place)}, {part[r][v]}"), place)
+            loop.next(*(part[r][v] for r, v in places))
+        before = f.scope.label
+        with f.if_(are_several) as then:
+            sums = [
+                f.op(f"fadd {self.vector} {f.load(self.vector, place)}, {last}")
+                for place, last in zip(places.values(), loop.results, strict=True)
+            ]
+        total = [list(row) for row in zeros]
+        for (r, v), last, sum in zip(places, loop.results, sums, strict=True):
+            total[r][v] = f.op(f"phi {self.vector} [ {last}, %{before} ], [ {sum}, %{then.label} ]")
+        return total
+
+    def _parking(self, rows: Sequence[int]) -> dict[tuple[int, int], str]:
+        """Memory for the totals of these rows, by row and vector: there is no register left for them."""
+        parked = self.f.shared_alloca(self.vector, self.f.target.num_vector_registers, self.lanes * self.bytes)
+        cells = [(r, v) for r in rows for v in range(self.vectors)]
+        return {cell: self.f.gep(self.vector, parked, k) for k, cell in enumerate(cells)}
+
+    def _unroll(self, cells: Sequence[_Cell]) -> int:
+        """The terms in the body of a loop over an open number of them."""
+        return unroll_factor(RUN, len(cells), self.vectors * self.lanes * self.bytes, chains(len(cells), self.f.target))
+
     def _open_run(self, acc: Rows, line: _Line, terms: Any) -> Rows:
         """`_run` for as many terms as `terms` (i64, or open) tells at run time."""
         f = self.f
@@ -386,21 +427,19 @@ class Tile:
         cells = self.cells(line.active)
         if len(cells) >= _MANY:
             return self._total(acc, cells, self._loop(line, cells, self._begun(acc, cells, 1), (0, terms, 1)))
-        unroll = unroll_factor(RUN, len(cells), self.vectors * self.lanes * self.bytes, chains)
+        unroll = self._unroll(cells)
         whole = f.mul(f.div(terms, unroll), unroll)
         sums = self._loop(line, cells, self._begun(acc, cells, chains), (0, whole, unroll))
         if unroll > 1:
             sums[:1] = self._loop(line, cells, sums[:1], (whole, terms, 1))
         return self._total(acc, cells, sums)
 
-    def _begun(self, acc: Rows, cells: Sequence[_Cell], chains: int) -> list[dict[_Cell, str]]:
+    def _begun(self, acc: Rows, cells: Sequence[_Cell], chains: int) -> _Chains:
         """What each chain begins with, for each accumulator."""
         sums = [{cell: self._gathered(acc, cell) for cell in cells}]
         return sums + [dict.fromkeys(cells, "zeroinitializer") for _ in range(chains - 1)]
 
-    def _loop(
-        self, line: _Line, cells: Sequence[_Cell], sums: list[dict[_Cell, str]], span: tuple[Any, Any, int]
-    ) -> list[dict[_Cell, str]]:
+    def _loop(self, line: _Line, cells: Sequence[_Cell], sums: _Chains, span: tuple[Any, Any, int]) -> _Chains:
         """The chains after the terms in `range(*span)`, which are dealt out to them."""
         f, (start, stop, step) = self.f, span
         heads = line.at(self, start).begin(self)

@@ -32,18 +32,20 @@ from gluonjit.codegen.kernels.linear_map import linear_map
 from gluonjit.codegen.kernels.matmul import panel_variants, share, unravel
 from gluonjit.codegen.kernels.pixel_tiles import Axis
 from gluonjit.codegen.kernels.tiles import Fetch, Fetches, Tile, prefetch, steps
-from gluonjit.codegen.kernels.winograd_channels import any_channels
+from gluonjit.codegen.kernels.winograd_channels import BLOCK, BLOCK_UNIT, any_channels
 from gluonjit.codegen.kernels.winograd_fetch import Pixels, Tiling, next_block
 from gluonjit.codegen.text.kernel_code import writes
 from gluonjit.codegen.text.llvm import Function, Module
 from gluonjit.codegen.threads.calls import barrier
 from gluonjit.common.cook_toom import transform
-from gluonjit.ir.dims import Dim, Extent, divides, hint, is_less, least_usual
+from gluonjit.ir.dims import Dim, Extent, divides, hint, is_less, least_usual, named
 from gluonjit.ir.graph import Op
 from gluonjit.ir.kernels.product_plans import Winograd
 from gluonjit.ir.kernels.winograd_memory import WinogradMemory
 from gluonjit.ir.windows import strides_of
 
+_SPREAD = 4
+"""The register tiles over which fetching the next panel is spread if their number in a block is open."""
 _CHANNELS = 4
 """Vectors of channels per task, where threads share a transform."""
 
@@ -88,6 +90,13 @@ class Span(NamedTuple):
     last: Any
 
 
+class Product(NamedTuple):
+    """Which of the products."""
+
+    position: Any
+    panel: Any
+
+
 Channels = tuple[Any, Any]
 """[low, high)."""
 
@@ -115,8 +124,13 @@ class _Winograd:
         self.count: Any = f.mul(f.mul(self.images, self.rows.count), self.columns.count)
         row_tiles = -(-least_usual(self.images) * self.rows.usual * self.columns.usual // self.tile.rows)
         is_open = not isinstance(self.count, int)
-        self.row_tiles = min(abs(self.tile.block), row_tiles) if is_open else self.tile.block or row_tiles
+        self.block: Any = plan.block
+        """A value of code where channels are open."""
+        self.row_tiles = min(abs(plan.block), row_tiles) if is_open else plan.block or row_tiles
         """The register tiles of a panel over which fetching the next panel is spread."""
+        if plan.block > 0 and (isinstance(self.depth, Dim) or isinstance(self.filters, Dim)):
+            self.block = f.div(named(BLOCK), BLOCK_UNIT)
+            self.row_tiles = _SPREAD
         self.positions, self.panels, _, _ = w.shape
         which = body.inputs.index(x)
         image, *row, pixel, _ = strides_of(op, which)
@@ -160,13 +174,16 @@ class _Winograd:
     def _by_blocks(self) -> None:
         f, rows = self.f, self.tile.rows
         first, last = share(f, f.div(f.add(self.count, rows - 1), rows))
-        with f.for_(first, last, self.tile.block, hint="block") as block:
-            stop = f.min(f.add(block.index, self.tile.block), last)
+        with f.for_(first, last, self.block, hint="block") as block:
+            stop = f.min(f.add(block.index, self.block), last)
             span = Span(f.mul(block.index, rows), f.min(f.mul(stop, rows), self.count))
             with f.for_(*span, hint="tile") as t:
                 self._input(t.index, f.sub(t.index, span.first), (0, self.depth))
-            with f.for_(0, self.positions * self.panels, hint="product") as task:
-                self._product(task.index, f.sub(span.last, span.first), span.last)
+            # Not one loop over both: with open channels, a division takes as long as some terms.
+            with f.for_(0, self.positions, hint="position") as position:
+                with f.for_(0, self.panels, hint="panel") as panel:
+                    at = Product(position.index, panel.index)
+                    self._product(at, f.sub(span.last, span.first), span.last)
             with f.for_(*span, hint="tile") as t:
                 self._output(t.index, f.sub(t.index, span.first), (0, self.filters))
 
@@ -177,7 +194,8 @@ class _Winograd:
         self._share(span, self.depth, self._input)
         barrier(f, self.team)
         with f.for_(*share(f, self.positions * self.panels), hint="product") as task:
-            self._product(task.index, f.sub(span.last, span.first))
+            position, panel = unravel(f, task.index, [self.positions, self.panels])
+            self._product(Product(position, panel), f.sub(span.last, span.first))
         barrier(f, self.team)
         self._share(span, self.filters, self._output)
 
@@ -263,11 +281,12 @@ class _Winograd:
 
     # ---- products
 
-    def _product(self, task: Any, slots: Any, after: Any = None) -> None:
+    def _product(self, at: Product, slots: Any, after: Any = None) -> None:
         """One position of the slots [0, slots), by one panel of weights. `after`: the tile that the next block begins
         with."""
         f, rows, columns = self.f, self.tile.rows, self.tile.columns
-        position, panel = unravel(f, task, [self.positions, self.panels])
+        position, panel = at
+        task = f.add(f.mul(position, self.panels), panel)
         w = f.gep(self.scalar, self.w, f.mul(task, self.depth * columns))
         v = f.gep("i8", self.v, f.mul(position, self.inputs.position))
         m = f.add(f.mul(position, self.outputs.position), f.mul(panel, columns * self.item))
@@ -279,11 +298,12 @@ class _Winograd:
 
         def register_tile(tile: Tile, number: Any, count: int) -> None:
             first = f.mul(number, rows)
-            which = f.min(number, row_tiles - 1) if row_tiles < abs(self.tile.block) else number
+            may_be_more = isinstance(self.block, str) or row_tiles < abs(self.block)
+            which = f.min(number, row_tiles - 1) if may_be_more else number
             part = f.gep("i8", following, f.mul(which, step * self.depth))
             fetches = [*Fetches.spread(f, part, step, self.depth).parts]
             if after is not None and self.tile.ahead:
-                fetches += self._next_block(after, f.add(f.mul(task, self.tile.block), number))
+                fetches += self._next_block(after, f.add(f.mul(task, self.block), number))
             acc = tile.contract(
                 tile.zeros(count),
                 f.gep("i8", v, f.mul(first, self.inputs.tile)),
@@ -323,7 +343,7 @@ class _Winograd:
 
     def _next_block(self, first: Any, number: Any) -> Iterator[Fetch]:
         """What register tile `number` of a block fetches for the next one, whose first tile is `first`."""
-        rows, columns, block = self.rows, self.columns, self.tile.block
+        rows, columns, tiles = self.rows, self.columns, self.tile.rows
         pixels = [
             p for buffer in (*self.epilogue.streams, self.epilogue.out) for p in Pixels.of_result(buffer, rows.outputs)
         ]
@@ -333,8 +353,8 @@ class _Winograd:
             size = self.depth * self.item
             pixels.append(Pixels(self.x, self.scalar, self.x_strides, rows.extent, at, size))
         tiling = Tiling((self.images, rows.count, columns.count), (rows.outputs, columns.outputs))
-        products = self.positions * self.panels * block
-        return next_block(self.f, pixels, tiling, first, block * self.tile.rows, number, products, self.depth)
+        products = self.positions * self.panels
+        return next_block(self.f, pixels, tiling, first, tiles, self.block, number, products, self.depth)
 
     # ---- output transform
 

@@ -1,10 +1,10 @@
 """One Winograd kernel for any number of channels: where nothing but trip counts and strides would differ.
 
 A kernel takes LLVM a tenth of a second, and a net that widens, or a program that tries widths, has many. So depth and
-filters become open dimensions, and the call passes their sizes, and the strides of what lies between the steps, which
-follow from them in ways that no polynomial expresses (`ir/kernels/winograd_memory.py`). The depth is a multiple of a
-run of terms, and filters one of a panel: so neither sums nor transforms have a remainder. What is found from open
-strides takes some instructions for each register tile, which would show where that sums few terms.
+filters become open dimensions, and the call passes their sizes, how many register tiles a block has, and the strides of
+what lies between the steps, which follow from them in ways that no polynomial expresses
+(`ir/kernels/winograd_memory.py`). The depth is a multiple of a vector that no machine exceeds, and filters one of a
+panel: so neither sums nor transforms have a remainder.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from gluonjit.codegen.kernels.epilogue import feeding, find_anchor
-from gluonjit.codegen.kernels.tiles import RUN
 from gluonjit.codegen.loops.any_size import opened_axis
 from gluonjit.codegen.text.kernel_code import AnySize
-from gluonjit.ir.annotations import GUARD, SCRATCH, STRIDES, THREADS, WORKSPACE
-from gluonjit.ir.dims import Dim, Extent, Shape, divides
+from gluonjit.ir.annotations import GUARD, KERNEL, SCRATCH, STRIDES, THREADS, WORKSPACE
+from gluonjit.ir.dims import LOWEST, Dim, Extent, Shape, divides
 from gluonjit.ir.graph import Builder, Graph, Op, Value
 from gluonjit.ir.kernels.product_plans import Winograd
 from gluonjit.ir.kernels.winograd_memory import WinogradMemory, stride_unit
 from gluonjit.ir.machine import Machine
 
+BLOCK, BLOCK_UNIT = "block", LOWEST
+"""The open dimension that is a block's number of register tiles times this, as that may be 1."""
 _OWN = (SCRATCH.name, WORKSPACE.name, THREADS.name)
 """What an op says to its caller."""
 
@@ -37,10 +38,8 @@ def any_channels(op: Op, target: Machine) -> AnySize | None:
     anchor = find_anchor(body)
     x, y = anchor.operands[0], anchor.result
     extents = [m + r - 1 for m, r in zip(plan.outputs[-(x.ndim - 2) :], anchor.operands[1].shape, strict=False)]
-    if x.shape[-1] < RUN:
-        return None
     sizes: dict[str, int] = {}
-    depth = opened_axis("d", x.shape[-1], RUN, sizes)
+    depth = opened_axis("d", x.shape[-1], target.line // x.dtype.itemsize, sizes)
     filters = opened_axis("f", y.shape[-1], plan.columns, sizes)
     row = extents[-1] * depth * x.dtype.itemsize
     if not sizes or not divides(target.line, row):
@@ -52,12 +51,14 @@ def any_channels(op: Op, target: Machine) -> AnySize | None:
     opened = _with_channels(body, anchor, _Channels(x.shape[-1], y.shape[-1], depth, filters))
     if opened is None:
         return None
-    for name, open_channels, array in (("v", depth, memory.inputs), ("m", filters, memory.outputs)):
-        if isinstance(open_channels, Dim):
-            sizes[f"{name}_tile"], sizes[f"{name}_position"] = (n // stride_unit(target) for n in array[1:])
+    for name, array in (("v", memory.inputs), ("m", memory.outputs)):
+        sizes[f"{name}_tile"], sizes[f"{name}_position"] = (n // stride_unit(target) for n in array[1:])
+    if plan.block > 0:
+        sizes[BLOCK] = plan.block * BLOCK_UNIT
+        plan = replace(plan, block=1)
     operands = tuple(Value(v.name, new.type) for v, new in zip(op.operands, opened.inputs, strict=True))
     results = tuple(Value(v.name, new.type) for v, new in zip(op.results, opened.outputs, strict=True))
-    attrs = {k: v for k, v in op.attrs.items() if k not in _OWN}
+    attrs = {k: v for k, v in op.attrs.items() if k not in _OWN} | KERNEL(plan)
     return AnySize(replace(op, operands=operands, results=results, attrs=attrs, regions=(opened,)), sizes)
 
 

@@ -62,18 +62,20 @@ def next_block(
     tiling: Tiling,
     first: Any,
     tiles: int,
+    block: Any,
     number: Any,
-    numbers: Extent,
+    products: Extent,
     terms: Extent,
 ) -> Iterator[Fetch]:
-    """What register tile `number` of `numbers`, each of which sums `terms` terms, fetches for the `tiles` tiles from
-    `first` on, which need not exist."""
+    """What register tile `number` of a block, whose products sum `terms` terms each, fetches for the next block, whose
+    first tile is `first`, and of which not all need exist. A block is `block` register tiles, of `tiles` tiles, for
+    each of `products` products."""
     for p in pixels:
-        rows = tiles * p.rows
-        each = -(-rows // least_usual(numbers))
+        rows = f.mul(block, tiles * p.rows)
+        each = -(-tiles * p.rows // least_usual(products))
         step = _step(f, tiling.outputs[1] * p.nbytes, terms)
         for k in range(each):
-            row = f.min(f.add(f.mul(number, each), k), rows - 1)
+            row = f.min(f.add(f.mul(number, each), k), f.sub(rows, 1))
             t = f.add(first, f.div(row, p.rows))
             image, ty, tx = unravel(f, t, list(tiling.count))
             y = f.add(f.mul(ty, tiling.outputs[0]), f.add(f.mod(row, p.rows), p.first[0]))
@@ -86,9 +88,7 @@ def next_block(
 
 
 def _step(f: Function, nbytes: Extent, terms: Extent) -> Any:
-    """The bytes that each of `terms` terms fetches of `nbytes`; not all, where there are many and their number is
-    open."""
+    """The bytes that each of `terms` terms fetches of `nbytes`; about so many, where these are open."""
     if isinstance(nbytes, int) and isinstance(terms, int):
         return -(-nbytes // terms)
-    each = f.div(f.extent(f.add(nbytes, terms - 1)), f.extent(terms))
-    return f.min(each, f.target.line // OFTEN)
+    return f.target.line // OFTEN

@@ -16,22 +16,16 @@ from gluonjit.ir.machine import Machine
 
 
 class Transformed(NamedTuple):
-    """An array [positions, tiles, channels]: byte strides, open ones (`Extent`) if its channels are."""
+    """An array [positions, tiles, channels]: byte strides, which may be open ones (`Extent`)."""
 
     positions: int
     tile: Any
     position: Any
 
     @staticmethod
-    def of(name: str, positions: int, tiles: int, channels: Extent, itemsize: int, machine: Machine) -> Transformed:
+    def of(positions: int, tiles: int, channels: int, itemsize: int, machine: Machine) -> Transformed:
         """A tile's positions are written, or read, at the same time, and so are the tiles of a register tile: neither
-        should meet in few sets of the first cache, as they would if they lay a page apart.
-
-        That is no polynomial. So with open channels the strides are open dimensions, `{name}_tile` and
-        `{name}_position`, in units of `stride_unit`."""
-        if isinstance(channels, Dim):
-            unit = stride_unit(machine)
-            return Transformed(positions, unit * named(f"{name}_tile"), unit * named(f"{name}_position"))
+        should meet in few sets of the first cache, as they would if they lay a page apart."""
         line = machine.line
         tile = -(-channels * itemsize // line) * line
         if tile % (machine.page // 2) == 0:
@@ -39,14 +33,21 @@ class Transformed(NamedTuple):
         lines = tiles * tile // line
         return Transformed(positions, tile, (lines + 1 - lines % 2) * line)
 
+    @staticmethod
+    def open(name: str, positions: int, machine: Machine) -> Transformed:
+        """The strides are no polynomials of tiles and channels. So if any of these are open, they are open dimensions
+        of their own, `{name}_tile` and `{name}_position`, in units of `stride_unit`."""
+        unit = stride_unit(machine)
+        return Transformed(positions, unit * named(f"{name}_tile"), unit * named(f"{name}_position"))
+
     @property
     def nbytes(self) -> Any:
         return self.positions * self.position
 
 
 class WinogradMemory(NamedTuple):
-    """Bytes, open ones if channels are. A thread's scratch holds `zeros`, a `window`, and `inputs` and `outputs` unless
-    these are shared."""
+    """Bytes, open ones if channels of the input or of the result are. A thread's scratch holds `zeros`, a `window`, and
+    `inputs` and `outputs` unless these are shared."""
 
     zeros: Any
     """A row of a window where the input has none."""
@@ -66,18 +67,17 @@ class WinogradMemory(NamedTuple):
         machine: Machine,
     ) -> WinogradMemory:
         """The memory for `tiles` windows of `extents` pixels and `depth` channels. (The number of windows may be open
-        if the tile has a block. Open channels are multiples of a line, open filters multiples of a panel.)"""
-        slots = abs(tile.block) * tile.rows or tiles
+        if the tile has a block. A row of open channels is a multiple of a line, open filters are one of a panel.)"""
         positions = math.prod(extents)
-        columns = aligned(filters, tile.columns)
         row = aligned(extents[1] * depth * itemsize, machine.line)
-        return WinogradMemory(
-            row,
-            # A vector at the end of a pixel is written as a whole.
-            (extents[0] + 1) * row,
-            Transformed.of("v", positions, slots, depth, itemsize, machine),
-            Transformed.of("m", positions, slots, columns, itemsize, machine),
-        )
+        if isinstance(depth, Dim) or isinstance(filters, Dim):
+            inputs, outputs = (Transformed.open(name, positions, machine) for name in "vm")
+        else:
+            slots, columns = abs(tile.block) * tile.rows or tiles, -(-filters // tile.columns) * tile.columns
+            inputs = Transformed.of(positions, slots, depth, itemsize, machine)
+            outputs = Transformed.of(positions, slots, columns, itemsize, machine)
+        # A vector at the end of a pixel is written as a whole.
+        return WinogradMemory(row, (extents[0] + 1) * row, inputs, outputs)
 
     @property
     def own(self) -> Any:
