@@ -263,9 +263,7 @@ class Emitter(Methods):
                 results = self.emit(name, operands, attrs)
                 return results[0] if len(results) == 1 else results
 
-            # Kept on the instance: the next use of the primitive costs a plain attribute read.
-            self.__dict__[name] = call
-            return call
+            return call  # not kept: it refers to the emitter, and so to all that this has emitted
 
 
 def open_names(op: Op) -> frozenset[str]:

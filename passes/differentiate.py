@@ -228,7 +228,8 @@ class _Sweep:
 
         for v, g in heads:
             add(v, g)
-        for step in reversed(self.steps):
+        while self.steps:  # what is left refers to the sweep, and only the garbage collector would find the two
+            step = self.steps.pop()
             given = [cotangents.get(r) for r in step.results]
             if all(x is None for x in given):
                 continue

@@ -12,7 +12,7 @@ import numpy as np
 
 from gluonjit.codegen.loops.index import Affine, affine
 from gluonjit.ir.annotations import without
-from gluonjit.ir.graph import Graph, Op, Value
+from gluonjit.ir.graph import Graph, Value
 from gluonjit.ir.opdef import Primitive
 from gluonjit.ir.types import IRError, TensorType
 
@@ -71,7 +71,6 @@ class Evaluator:
         self.frames: list[tuple[Value, Index]] = []
         """The elements that are being computed, outermost first."""
         self._depth = 0
-        self._operands: dict[Op, tuple[Operand, ...]] = {}
 
     def value(self, v: Value, index: Index) -> Any:
         """The element of `v` at `index`."""
@@ -101,9 +100,7 @@ class Evaluator:
         definition = op.definition
         if not isinstance(definition, Primitive) or definition.element is None or len(op.results) != 1:
             raise IRError(f"{op.name} has no element function, so it cannot be part of a loop")
-        operands = self._operands.get(op)
-        if operands is None:
-            operands = self._operands[op] = tuple([Operand(self, x) for x in op.operands])
+        operands = [Operand(self, x) for x in op.operands]
         attrs = without(op.attrs)
         return definition.element(self.s, index, *operands, **attrs)
 

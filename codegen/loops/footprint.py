@@ -216,4 +216,5 @@ def trace(
             evaluator.value(v, index)
 
     evaluator.run(all_of_them)
+    tracer.evaluator = None  # it refers to the tracer, and only the garbage collector would find the two
     return tracer

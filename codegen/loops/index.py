@@ -43,11 +43,15 @@ class Atom:
     high: Any
     key: tuple[Any, ...]
     _hash: int
-    leaves: frozenset[Var]
     size: int
     """Number of terms, those of what is divided included."""
     is_open = False
     """Whether its definition has open extents in it, so that nobody knows its values where its variables have some."""
+
+    @property
+    def leaves(self) -> frozenset[Var]:
+        """The variables it depends on."""
+        raise NotImplementedError
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Atom) and self.key == other.key)
@@ -67,8 +71,11 @@ class Var(Atom):
         self.name = name
         self.low, self.high = low, high
         self._name((0, next(_serial)))
-        self.leaves = frozenset((self,))
         self.size = 1
+
+    @property
+    def leaves(self) -> frozenset[Var]:
+        return frozenset((self,))  # not kept: it refers to the variable
 
     def __repr__(self) -> str:
         return self.name
@@ -80,7 +87,10 @@ class Named(Var):
     def __init__(self, expr: Affine) -> None:
         super().__init__("at", expr.low, expr.high)
         self.expr = expr
-        self.leaves = expr.leaves | {self}
+
+    @property
+    def leaves(self) -> frozenset[Var]:
+        return self.expr.leaves | {self}
 
 
 class _Quotient(Atom):
@@ -93,11 +103,14 @@ class _Quotient(Atom):
         self.is_open = isinstance(n, Dim) or expr.is_open
         # The key is what terms are sorted by, so there are only ints in it.
         self._name((self.kind, _rank(n), _ranked(expr)) if self.is_open else (self.kind, n, expr.key))
-        self.leaves = expr.leaves
         self.size = expr.size + 1
         self.low, self.high = self._range()
 
     kind: int
+
+    @property
+    def leaves(self) -> frozenset[Var]:
+        return self.expr.leaves
 
     def _range(self) -> tuple[Extent, Extent]:
         raise NotImplementedError
@@ -138,9 +151,12 @@ class Lookup(Atom):
         self.is_open = expr.is_open
         key = _ranked(expr) if self.is_open else expr.key
         self._name((3, self._numbers.setdefault(table, next(_serial)), key))
-        self.leaves = expr.leaves
         self.size = expr.size + 1
         self.low, self.high = min(table), max(table)
+
+    @property
+    def leaves(self) -> frozenset[Var]:
+        return self.expr.leaves
 
     def __repr__(self) -> str:
         return f"table[{self.expr}]"

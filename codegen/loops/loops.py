@@ -91,20 +91,11 @@ def _lowered(name: str, op: Op, module: Module) -> Handler:
         for k, v in enumerate(body.outputs)
     ]
     most = 0 if loops.rare else _PIECES
-    if not loops.streaming:
+    if loops.streaming:
+        _write_streaming(handler, outputs, most)
+    else:
         _write(handler, outputs, most)
-        return handler
-    # Only whole vectors at multiples of their size can be streamed, and where results begin is the caller's choice.
-    aligned = _all_aligned(f, [buffer for buffer, _ in outputs])
-    with f.if_(aligned):
-        for buffer, _ in outputs:
-            buffer.streaming = True
-        _write(handler, outputs, most)
-        finish_streaming(f)
-    with f.if_(f.op(f"xor i1 {aligned}, true")):
-        for buffer, _ in outputs:
-            buffer.streaming = False
-        _write(handler, outputs, most)
+    del handler.evaluator  # it refers to the handler, and only the garbage collector would find the two
     return handler
 
 
@@ -135,6 +126,22 @@ def _write(s: Handler, outputs: Sequence[Written], most: int) -> None:
         for piece, traced in _pieces(s, group, index, most):
             order = _variables(piece)
             NestWriter(s, group, plan_nest(s.body, order, piece, traced, s.width)).write()
+
+
+def _write_streaming(s: Handler, outputs: Sequence[Written], most: int) -> None:
+    """`_write` past the caches where that is possible: only whole vectors at multiples of their size can be streamed,
+    and where results begin is the caller's choice."""
+    f = s.f
+    aligned = _all_aligned(f, [buffer for buffer, _ in outputs])
+    with f.if_(aligned):
+        for buffer, _ in outputs:
+            buffer.streaming = True
+        _write(s, outputs, most)
+        finish_streaming(f)
+    with f.if_(f.op(f"xor i1 {aligned}, true")):
+        for buffer, _ in outputs:
+            buffer.streaming = False
+        _write(s, outputs, most)
 
 
 def _all_aligned(f: Function, buffers: Sequence[Buffer]) -> str:

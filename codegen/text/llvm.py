@@ -191,6 +191,10 @@ class Scope:
         self.closed = False
         """Whether its code is complete and has become part of its parent's."""
 
+    def close(self) -> None:
+        self.closed = True
+        self.memo.clear()  # the values in it refer to the scope, and only the garbage collector would find them
+
 
 class Loop:
     """An open loop: `index` is its counter, `carried` the values that came from the previous iteration.
@@ -498,7 +502,7 @@ class Function:
         for (type, init), name, value in zip(carried, loop.carried, loop._next, strict=True):
             lines.append(f"  {name} = phi {type} [ {init}, %{before} ], [ {value}, %{latch} ]")
         lines += loop.scope.lines
-        loop.scope.closed = True
+        loop.scope.close()
         lines.append(f"  {following} = add nsw i64 {loop.index}, {step}")
         again = self.op(f"icmp slt i64 {following}, {stop}", "c")
         self.emit(f"br i1 {again}, label %{body}, label %{exit}")
@@ -527,7 +531,7 @@ class Function:
         for (type, init), name, value in zip(carried, loop.carried, loop._next, strict=True):
             parent.lines.append(f"  {name} = phi {type} [ {init}, %{before} ], [ {value}, %{latch} ]")
         parent.lines += loop.scope.lines
-        loop.scope.closed = True
+        loop.scope.close()
         self.emit(f"br i1 {loop.again}, label %{body}, label %{exit}")
         self.begin(exit)
         loop.results = loop._next
@@ -545,7 +549,7 @@ class Function:
         self.emit(f"br i1 {condition}, label %{then}, label %{after}")
         parent.lines.append(f"{then}:")
         parent.lines += inner.lines
-        inner.closed = True
+        inner.close()
         self.emit(f"br label %{after}")
         self.begin(after)
 
@@ -559,7 +563,7 @@ class Function:
                 branches.append((label, inner, compute()))
             finally:
                 self.scope = parent
-            inner.closed = True
+            inner.close()
         after = self.label("after")
         self.emit(f"br i1 {condition}, label %{branches[0][0]}, label %{branches[1][0]}")
         for label, inner, _ in branches:
@@ -579,7 +583,7 @@ class Function:
             yield found
         finally:
             self.scope = saved
-        found.scope.closed = True
+        found.scope.close()
         self._exits.append(found)
 
     def leave_if(self, condition: str, exit: Exit, *values: Any) -> None:
@@ -595,6 +599,8 @@ class Function:
     def end(self) -> None:
         """Ends the function: keeps its text alone, which takes a third of the memory."""
         self._text = self.text()
+        del self.module  # which refers to the function, so that only the garbage collector would find the two
+        self.root.close()
         self.root = self.scope = Scope(None, "ended")
         self._allocas, self._shared, self._exits = [], {}, []
 
