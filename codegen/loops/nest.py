@@ -309,6 +309,8 @@ class NestPlan:
     """Values to keep in rows, see `rows.Row`."""
     phases: list[tuple[Value, Index]]
     """The reductions that fill those rows: other uses of these values come later."""
+    reductions: list[list[tuple[Value, Index]]]
+    """Those of a row, after those that their terms depend on; what is in one list is independent of each other."""
 
 
 def plan_nest(body: Graph, variables: Sequence[Var], index: Index, traced: Tracer, width: int) -> NestPlan:
@@ -336,7 +338,21 @@ def plan_nest(body: Graph, variables: Sequence[Var], index: Index, traced: Trace
     filling = {loops[0] for v, _, loops in traced.visits if v in kept and len(loops) == 1}
     # Of a reduction at a computed index, it is not known yet where in the rows it is.
     phases = [(r.value, r.index) for r in traced.reductions if r in filling and r.leaves <= set(order)]
-    return NestPlan(index, order, inner_rows, choice, across, work, is_long, terms, kept, phases)
+    reductions = _in_stages(body, [(r.value, r.index) for r in traced.reductions if r.leaves <= set(order)])
+    return NestPlan(index, order, inner_rows, choice, across, work, is_long, terms, kept, phases, reductions)
+
+
+def _in_stages(body: Graph, reductions: Sequence[tuple[Value, Index]]) -> list[list[tuple[Value, Index]]]:
+    """See `NestPlan.reductions`."""
+    reduced = {v for v, _ in reductions}
+    before: dict[Value, int] = {}
+    for op in body.ops:
+        depth = max((before.get(v, 0) + (v in reduced) for v in op.operands), default=0)
+        before.update(dict.fromkeys(op.results, depth))
+    stages: dict[int, list[tuple[Value, Index]]] = {}
+    for v, index in reductions:
+        stages.setdefault(before[v], []).append((v, index))
+    return [stages[k] for k in sorted(stages)]
 
 
 def _ordered(variables: Sequence[Var], traced: Tracer) -> tuple[list[Var], set[Var]]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,6 +22,7 @@ from gluonjit.codegen.loops.footprint import trace
 from gluonjit.codegen.loops.index import Affine, Var, affine, counter, divides
 from gluonjit.codegen.loops.nest import Space, choose_vector, extent
 from gluonjit.codegen.loops.scratch_rows import Axes, Rows, walked_axes
+from gluonjit.codegen.loops.sums_together import sums_together
 from gluonjit.codegen.math.values import Val
 from gluonjit.codegen.text.llvm import Function
 from gluonjit.ir.dims import Dim, Extent, hint, hinted, is_at_most, is_less
@@ -55,6 +57,18 @@ class _Plan:
     rising: bool
     """Whether each accumulator takes its terms in row-major order."""
 
+    @property
+    def long(self) -> int:
+        """How many terms it has, if it is a single loop over many, none of which is kept; else 0."""
+        if len(self.order) != 1 or self.vector or not self.unroll or self.kept:
+            return 0
+        terms = extent(self.order[0])
+        return terms if isinstance(terms, int) and terms > 2 * _RUN else 0
+
+
+class _Later(Exception):
+    """Unwinds from a reduction that has been put on a list instead of being written."""
+
 
 class Reductions(Rows):
     evaluator: Evaluator
@@ -64,12 +78,18 @@ class Reductions(Rows):
     def __init__(self, f: Function, width: int) -> None:
         super().__init__(f, width)
         self._plans: dict[tuple[Value, bool], _Plan] = {}
+        self._asked: dict[tuple[Value, Index], _Emitter] | None = None
+        """While it is found what reductions are asked for: those that can be written together."""
+        self._ready: dict[tuple[Value, Index], Val] = {}
+        """Reductions that have been written ahead."""
 
     def reduce(self, op: str, extents: Sequence[Extent], term: Callable[[Index], Val], dtype: DType) -> Val:
         arg = op in ("argmax", "argmin")
         if 0 in extents:
             return self.constant(identity(op, dtype), dtype)
         value, index = self.evaluator.frames[-1]
+        if self.mask is None and (value, index) in self._ready:
+            return self._ready[value, index]
         leaves = frozenset[Var]().union(*(i.leaves for i in index))
         scope = self.scope_of(leaves)
         lanes = self.varies(leaves)
@@ -79,6 +99,10 @@ class Reductions(Rows):
         plan = self._plans.get((value, lanes))
         if plan is None:
             plan = self._plans[value, lanes] = self._plan(value, index, lanes)
+        if self._asked is not None:
+            if op == "sum" and dtype is F32 and lanes and self.mask is None and self.tail is None and plan.long:
+                self._asked[value, index] = _Emitter(self, op, dtype, plan, extents, term, lanes)
+            raise _Later
         with self.f.at(scope):
             outer = self._filling, self._term_index, self.tail
             self._filling = {}
@@ -93,6 +117,30 @@ class Reductions(Rows):
                     self._rows.setdefault(v, []).append(row)
             self._filling, self._term_index, self.tail = outer
         return self.cast(result[1], I64) if arg else result[0]
+
+    def write_ahead(self, wanted: Sequence[tuple[Value, Index]]) -> None:
+        """Writes long sums of several vectors, which do not depend on each other, in one loop over their terms. They
+        are `_ready` until `forget_ahead`."""
+        asked = self._asked = {}
+        try:
+            for value, index in wanted:
+                with suppress(_Later):
+                    self.evaluator.run(partial(self.evaluator.value, value, index))
+        finally:
+            self._asked = None
+        for terms in dict.fromkeys(e.plan.long for e in asked.values()):
+            group = {key: e for key, e in asked.items() if e.plan.long == terms}
+            if len(group) < 2:
+                continue
+            scope = self.scope_of(v for _, index in group for i in index for v in i.leaves)
+            with self.f.at(scope):
+                outer = self._filling, self._term_index
+                self._filling = {}
+                self._ready.update(zip(group, sums_together(self, terms, list(group.values())), strict=True))
+                self._filling, self._term_index = outer
+
+    def forget_ahead(self) -> None:
+        self._ready.clear()
 
     def new_nest(self, kept: frozenset[Value]) -> None:
         """Starts another loop nest, in which these values are kept."""
@@ -264,7 +312,7 @@ class _Emitter:
         """The last variable: whole blocks of vectors (or elements), then the vectors left over, then a partial one."""
         s, plan = self.s, self.plan
         if not plan.order:
-            return [self._more(bound, states[0]), *states[1:]]
+            return [self.more(bound, states[0]), *states[1:]]
         var = plan.order[-1]
         n, step = extent(var), s.width if plan.vector else 1
         size = hint(n)
@@ -276,7 +324,7 @@ class _Emitter:
             parts = list(states)
 
             def more(j: int) -> None:
-                parts[j] = self._more({**bound, var: i * block + j * step + lane}, states[j])
+                parts[j] = self.more({**bound, var: i * block + j * step + lane}, states[j])
 
             s.alternate(partial(more, j) for j in range(self.unroll))
             return parts
@@ -290,12 +338,12 @@ class _Emitter:
         if blocks:
             states = self._counted(len(plan.order) - 1, blocks, blocks - 1, states, body)
         for j, start in enumerate(range(blocks * block, size - step + 1, step)):
-            states[j] = self._more({**bound, var: lane + start}, states[j])
+            states[j] = self.more({**bound, var: lane + start}, states[j])
         if size % step:
             rest = affine(s.lane_number(size % step)) + size // step * step
             j = size // step % self.unroll
             active = s.lane_constant([True] * (size % step), BOOL)
-            states[j] = self._more({**bound, var: rest}, states[j], active)
+            states[j] = self.more({**bound, var: rest}, states[j], active)
         return states
 
     def _remainder(self, bound: dict[Var, Affine], var: Var, whole: Any, block: int, state: State) -> State:
@@ -308,9 +356,9 @@ class _Emitter:
             (inside,) = self._bound([state], loop.carried, loop.scope)
             if self.plan.vector:
                 with s.last_lanes(n, affine(first), f.sub(n, loop.index)) as i:
-                    inside = self._more({**bound, var: i}, inside, s.tail)
+                    inside = self.more({**bound, var: i}, inside, s.tail)
             else:
-                inside = self._more({**bound, var: affine(first)}, inside)
+                inside = self.more({**bound, var: affine(first)}, inside)
             loop.next(*(self._spread(v).ssa for v in inside))
         return self._bound([state], loop.results, f.scope)[0]
 
@@ -360,7 +408,7 @@ class _Emitter:
         """Adds the accumulators to the total and clears them."""
         *parts, (total,) = states
         (sum,) = self._joined(parts)
-        return [*(self._start() for _ in parts), [self._added(total, self.s.cast(sum, F64))]]
+        return [*(self._start() for _ in parts), [self.added(total, self.s.cast(sum, F64))]]
 
     def _first(self, j: int) -> State:
         """What accumulator j of argmax or argmin begins with: the worst value, at its first term. So one
@@ -379,7 +427,7 @@ class _Emitter:
             at = at * n + k
         return at
 
-    def _more(self, values: dict[Var, Affine], state: State, active: Val | None = None) -> State:
+    def more(self, values: dict[Var, Affine], state: State, active: Val | None = None) -> State:
         """`state` with one more term, or with the `active` lanes of it."""
         new = self._term(tuple(k.substitute(values) for k in self.plan.index))
         if active is not None:
@@ -447,14 +495,14 @@ class _Emitter:
     def _two(self, a: Val, b: Val) -> Val:
         s = self.s
         if self.op == "sum":
-            return self._added(a, b)
+            return self.added(a, b)
         if self.op == "prod":
             return s.mul(a, b)
         if self.op in ("any", "all"):
             return s.either(a, b) if self.op == "any" else s.both(a, b)
         return s.maximum(a, b) if self.op == "max" else s.minimum(a, b)
 
-    def _added(self, a: Val, b: Val) -> Val:
+    def added(self, a: Val, b: Val) -> Val:
         if a.dtype in (F32, F64):
             if a.const == 0.0:
                 return b

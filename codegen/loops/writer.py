@@ -47,8 +47,11 @@ class NestWriter:
         # The values that several phases of a short row share stay in registers.
         s.new_nest(frozenset() if self.short else plan.kept)
         self.phases = [] if self.short else plan.phases
-        self.index = (*plan.index, *(i for _, index in self.phases for i in index))
-        """The outputs' index, and the indices of the phases, which become those of an element together."""
+        self.reductions = plan.reductions if not plan.rows and plan.vector.unroll == 1 else []
+        """What is reduced for each element, where rows of them have nothing in common."""
+        ahead = [at for stage in self.reductions for at in stage]
+        self.index = (*plan.index, *(i for _, index in (*self.phases, *ahead) for i in index))
+        """The outputs' index, and those of phases and reductions, which become those of an element together."""
         self.fetched = self._following_rows() if s.ahead == "rows" else []
         self.threads = "%nthreads"
         """How many share the work."""
@@ -166,16 +169,28 @@ class NestWriter:
         def inside(value: Affine) -> None:
             self._level(rest, tuple(i.substitute({var: value}) for i in index), divided)
 
+        def ahead(values: Sequence[Affine]) -> None:
+            self._reduce([tuple(i.substitute({var: value}) for i in index) for value in values])
+
         if var is self.plan.vector.var:
-            write = self._open_vectors if isinstance(extent(var), Dim) else self._vectors
-            write(var, inside, divided is var)
+            if isinstance(extent(var), Dim):
+                self._open_vectors(var, inside, divided is var)
+            else:
+                self._vectors(var, inside, divided is var, ahead if self.reductions and not rest else None)
         elif var is self.plan.across:
             self._squares(var, rest[0], index, divided is var)
         else:
             self._each(var.name, 0, extent(var), extent(var), rest, inside)
 
-    def _vectors(self, var: Var, inside: Callable[[Affine], None], divided: bool) -> None:
-        """A loop over blocks of vectors, then over single vectors, then a partial one."""
+    def _vectors(
+        self,
+        var: Var,
+        inside: Callable[[Affine], None],
+        divided: bool,
+        ahead: Callable[[Sequence[Affine]], None] | None = None,
+    ) -> None:
+        """A loop over blocks of vectors, then over single vectors, then a partial one. `ahead`: what is to be done for
+        several of them together first."""
         f, s, n, width, plan = self.f, self.s, count(var), self.s.width, self.plan
         repeats = plan.vector.unroll > 1  # patterns of lanes, once per block: each vector has its own
         unroll = plan.vector.unroll
@@ -186,18 +201,26 @@ class NestWriter:
         blocks = n // (width * unroll)
         # A square takes all registers.
         alternate = s.alternate if plan.across is None else _in_sequence
+
+        def together(first: Affine, vectors: int) -> None:
+            if ahead is not None:
+                ahead([first + j * width for j in range(vectors)])
+            alternate(functools.partial(inside, first + j * width) for j in range(vectors))
+            s.forget_ahead()
+
         if blocks == 1 and not divided:
-            alternate(functools.partial(inside, lane + j * width) for j in range(unroll))
+            together(lane, unroll)
         elif blocks:
             begin, end = self._share(blocks) if divided else (0, blocks)
             with f.for_(begin, end) as loop:
-                i = self._bound(var.name, blocks, loop.index) * (width * unroll) + lane
-                alternate(functools.partial(inside, i + j * width) for j in range(unroll))
+                together(self._bound(var.name, blocks, loop.index) * (width * unroll) + lane, unroll)
         done = blocks * unroll
         singles, partial = n // width - done, n % width
 
         def remainder() -> None:
-            if repeats or singles == 1:
+            if ahead is not None and singles:
+                together(lane + done * width, singles)
+            elif repeats or singles == 1:
                 for j in range(singles):
                     inside(lane + (done + j) * width)
             elif singles:
@@ -280,6 +303,16 @@ class NestWriter:
 
         if rest != 0:
             self._by_the_last(divided, remainder)
+
+    def _reduce(self, indices: Sequence[Index]) -> None:
+        """Writes the reductions of elements at these indices, those of a stage together."""
+        start = len(self.plan.index) + sum(len(index) for _, index in self.phases)
+        for stage in self.reductions:
+            wanted = []
+            for v, own in stage:
+                wanted += [(v, at[start : start + len(own)]) for at in indices]
+                start += len(own)
+            self.s.write_ahead(wanted)
 
     def _element(self, index: Index) -> None:
         rank = len(self.plan.index)

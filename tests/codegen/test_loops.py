@@ -508,6 +508,44 @@ def test_sums_of_many_terms(shape, axes):
         assert np.all(np.abs(got - exact) <= 4e-7 * np.abs(x.astype(np.float64)).sum(axes))
 
 
+def moments(b, x, g):
+    """The mean and the variance of each column, and what else its gradient needs."""
+    total = b.reduce(x, op="sum", axes=(0, 1))
+    mean = b.mul(total, spread(b, b.constant(1 / (x.shape[0] * x.shape[1]), F32), total, ()))
+    off = b.sub(x, spread(b, mean, x, (2,)))
+    return mean, b.reduce(b.mul(off, off), op="sum", axes=(0, 1)), b.reduce(b.mul(g, off), op="sum", axes=(0, 1))
+
+
+@pytest.mark.parametrize("columns", [8, 40, 72, 100])
+def test_long_sums_of_columns(columns):
+    """Of whole blocks of vectors, of fewer, and of a part of one; those of a stage together, whose number of terms no
+    number of accumulators divides. Every number of threads gives the same bits."""
+    graph = body(moments, f32(13, 31, columns), f32(13, 31, columns))
+    rng = np.random.default_rng(0)
+    x, g = (rng.normal(3, 1, (13, 31, columns)).astype(np.float32) for _ in range(2))
+    exact = x.astype(np.float64) - x.astype(np.float64).mean((0, 1))
+    wanted = [x.astype(np.float64).mean((0, 1)), (exact * exact).sum((0, 1)), (exact * g).sum((0, 1))]
+    for target in runnable_targets():
+        (run_it,) = together([graph], target)
+        first = run_it([x, g], 1)
+        for got, want, most in zip(first, wanted, (1, 403, 403 * 3), strict=True):
+            assert np.abs(got - want).max() <= 1e-6 * most
+        for nthreads in (2, 3):
+            assert all(np.array_equal(a, b) for a, b in zip(first, run_it([x, g], nthreads)))
+
+
+def test_long_sums_of_columns_share_what_they_read():
+    """Four vectors of a product with `g` and of `g`: eight accumulators, so eight loads, of lines side by side."""
+
+    def sums(b, x, g):
+        return b.reduce(b.mul(x, g), op="sum", axes=(0,)), b.reduce(g, op="sum", axes=(0,))
+
+    code = text(body(sums, f32(1000, 64), f32(1000, 64)), named("x86-64-v3"))
+    (inner,) = [b for b in code.split("\nloop.") if "load <8 x float>" in b and "phi <8 x float>" in b]
+    assert inner.count("load <8 x float>") == 8
+    assert len(re.findall("fadd <8 x float>|llvm.fma.v8f32", inner.split("\nexit.")[0])) == 8
+
+
 def test_window_reductions():
     for target in runnable_targets():
         for op in ("max", "sum"):
