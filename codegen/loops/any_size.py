@@ -32,6 +32,10 @@ from gluonjit.ir.types import F32
 
 _RUN = 64
 """Elements up to which runs that stay together are copied by code for their very number."""
+_FEW = 4
+"""Elements up to which those that come to lie side by side are interleaved by shuffles."""
+_WEIGHTS = 2**20
+"""Elements up to which what is moved may be weights, or their gradient, and takes no time to speak of."""
 
 
 def any_size(op: Op, target: Machine) -> AnySize | None:
@@ -204,11 +208,16 @@ def _moving(body: Graph, target: Machine, sizes: dict[str, int]) -> Graph | None
     extents: dict[_Atom, Extent] = {}
     lanes, last = target.lanes(F32), before[-1]
     is_run = last is after[-1] and last.size <= _RUN
-    if after[-1].size % lanes and not is_run:  # few are interleaved by shuffles that are for their very number
-        return None
+    fixed = {last} if is_run else set()
+    if after[-1].size % lanes and not is_run:
+        # Those that come to lie side by side have code for their very number; that of few is much faster with all sizes
+        # known, and that of more by a third, which weights are too small for to show.
+        if not _FEW < after[-1].size <= _RUN or prod(atom.size for atom in before) > _WEIGHTS:
+            return None
+        fixed = {after[-1]}
     unit = 1 if is_run and last.size % lanes == 0 else lanes
     for k, atom in enumerate(before):
-        extents[atom] = last.size if is_run and atom is last else opened_axis(f"n{k}", atom.size, unit, sizes)
+        extents[atom] = atom.size if atom in fixed else opened_axis(f"n{k}", atom.size, unit, sizes)
     b = Builder(body.name, body.level)
     v = b.input(body.inputs[0].name, body.inputs[0].type.with_shape(tuple(extents[atom] for atom in before)))
     if turned := tuple(k for k, atom in enumerate(before) if atom.reversed):

@@ -49,6 +49,11 @@ def turned(b, w):
     return b.transpose(b.reverse(w, axes=(2,)), perm=(2, 1, 0))
 
 
+def restored(b, w):
+    """[taps, I, O] → [O, I, taps]."""
+    return b.transpose(w, perm=(2, 1, 0))
+
+
 def merged(b, x):
     """[N, C, H, W] → [N, H·W, C], by way of shapes that a transpose of fewer axes does not need."""
     n, c, h, w = x.shape
@@ -69,6 +74,7 @@ FORMS = {
     "sums": (summed, [[f32(2, c, 48), f32(c)] for c in (2, 5, 64)]),
     "packing": (packed, [[f32(i, o)] for i, o in ((3, 32), (16, 64), (5, 128))]),
     "turning": (turned, [[f32(o, i, 9)] for o, i in ((32, 32), (64, 32), (32, 96))]),
+    "restoring": (restored, [[f32(9, i, o)] for i, o in ((32, 32), (64, 32), (32, 96))]),
     "merging": (merged, [[f32(4, c, h, w)] for c, h, w in ((32, 4, 8), (64, 8, 8), (96, 4, 8))]),
     "groups": (shuffled, [[f32(2, c, h, h)] for c, h in ((128, 16), (256, 16), (128, 32))]),
     "runs": (shuffled, [[f32(n, c, 8, 8)] for n, c in ((2, 128), (3, 256), (2, 24))]),
@@ -136,6 +142,8 @@ OTHERS = {
     "what is empty": (turned, [f32(0, 32, 64)], {}),
     "what any_length is for": (updated, [f32(64), f32(64), f32()], {}),
     "parts of buffers": (packed, [f32(16, 64)], STRIDES(((128, 2), None))),
+    "few that come to lie side by side": (restored, [f32(3, 32, 64)], {}),
+    "more than weights are": (restored, [f32(9, 512, 512)], {}),
     "a single element": (made_a_number, [f32(1, 1)], {}),
     "no loop": (lambda b, x: b.gather(x, b.constant(np.zeros(64, np.int32)), axis=0), [f32(64)], {}),
 }
