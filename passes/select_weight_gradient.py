@@ -10,7 +10,7 @@ from gluonjit.ir.annotations import KERNEL, SCRATCH
 from gluonjit.ir.dims import hint, is_static
 from gluonjit.ir.graph import Builder, Op, Value
 from gluonjit.ir.kernels.product_plans import DepthwiseGradient, WeightGradient
-from gluonjit.ir.kernels.weight_gradient_memory import WeightGradientMemory
+from gluonjit.ir.kernels.weight_gradient_memory import WeightGradientMemory, with_copies
 from gluonjit.ir.machine import Machine
 from gluonjit.passes import tiling
 from gluonjit.passes.regroup import regroup
@@ -18,6 +18,10 @@ from gluonjit.passes.site import Site
 
 _LONGEST = 2048
 """The most pixels of a block: bounds the rounding error of a sum of f32."""
+
+
+_OF_L1 = 4
+"""A block takes this part of the first-level cache: sums of tiles, and the hardware's prefetches, pass through it."""
 
 
 def select_weight_gradient(site: Site) -> Value | None:
@@ -50,7 +54,11 @@ def select_weight_gradient(site: Site) -> Value | None:
     wide = _even(panels, max(1, side // columns, most // tiles))
     high = _even(tiles, max(1, most // wide))
     shapes = x.shape, g.shape, anchor.result.shape[:-2]
-    plan = WeightGradient(rows, columns, lines, high, wide)
+    plan = with_copies(WeightGradient(rows, columns, lines, high, wide), *shapes, item, target)
+    if not (plan.copies_x or plan.copies_g):
+        # Tiles side by side, and the taps along a row, read the same lines of x, and the same panel of g.
+        pixel = min(channels * item, target.line) + columns * item
+        plan = replace(plan, block=min(lines, -(-(target.l1 // _OF_L1 // pixel) // max(hint(g.shape[-2]), 1))))
     memory = WeightGradientMemory.of(plan, *shapes, item, target)
     if copied := hint(memory.x + memory.g) * item:
         blocks = -(-pixels // (hint(g.shape[-2]) * lines))

@@ -13,28 +13,69 @@ it, while all tiles of the group take their sums over it, which they then add. P
 apart would meet in few sets of the caches: what a group reads of some blocks is then copied first, and y is written
 when the sums are complete. Threads share tiles, so sums do not depend on the number of threads, nor on the groups; a
 sum over a block bounds the rounding error of long sums.
+
+Where channels are no multiple of a tile's rows, the last tile begins a little earlier, and repeats some of the one
+before: two threads may then write the same bits to the same place. So all tiles are alike, and one kernel serves any
+number of channels (`_with_any_channels`), of tiles in a group, and of rows in a block.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 from gluonjit.codegen.kernels.epilogue import find_anchor
 from gluonjit.codegen.kernels.matmul import panel_variants, share, unravel
 from gluonjit.codegen.kernels.tiles import Rows, Tile
-from gluonjit.codegen.text.kernel_code import writes
+from gluonjit.codegen.loops.any_size import opened_axis
+from gluonjit.codegen.text.kernel_code import AnySize, writes
 from gluonjit.codegen.text.llvm import Function, Module
-from gluonjit.ir.dims import is_less
-from gluonjit.ir.graph import Op
+from gluonjit.ir.annotations import GUARD, KERNEL, SCRATCH, STRIDES, THREADS
+from gluonjit.ir.dims import LOWEST, Dim, divides, is_at_most, is_less, named
+from gluonjit.ir.graph import Builder, Op, Value
 from gluonjit.ir.kernels.product_plans import WeightGradient
-from gluonjit.ir.kernels.weight_gradient_memory import WeightGradientMemory
+from gluonjit.ir.kernels.weight_gradient_memory import copied_channels
+from gluonjit.ir.machine import Machine
 from gluonjit.ir.windows import row_major, strides_of
 
+_UNIT = LOWEST
+"""What plans count is passed as a multiple of this, as it may be 1."""
+_COUNTS = ("block", "high", "wide", "near")
+"""The fields of a plan that are open dimensions where channels are."""
+_DEPTH = "copied"
+"""The open dimension of `copied_channels`, as a multiple of `_UNIT`."""
 
-@writes(WeightGradient)
+
+def _with_any_channels(op: Op, target: Machine) -> AnySize | None:
+    """The op with open channels; None where one code would not do for others."""
+    anchor = find_anchor(op.regions[0])
+    if STRIDES.of(op) or GUARD.of(op) is not None or op.regions[0].ops != (anchor,):
+        return None
+    plan, (x, g) = WeightGradient.of(op), op.operands
+    sizes: dict[str, int] = {}
+    channels = opened_axis("c", x.shape[-1], target.line // x.dtype.itemsize, sizes)
+    filters = opened_axis("f", g.shape[-1], plan.columns, sizes)
+    if not sizes or not (divides(plan.columns, filters) and is_at_most(plan.rows, channels)):
+        return None
+    sizes |= {name: _UNIT * getattr(plan, name) for name in _COUNTS}
+    sizes[_DEPTH] = _UNIT * copied_channels(plan, x.dtype.itemsize, target)
+    b = Builder(op.regions[0].name, op.regions[0].level)
+    inputs = [
+        b.input(v.name, v.type.with_shape((*v.shape[:-1], n)))
+        for v, n in zip(op.regions[0].inputs, (channels, filters), strict=True)
+    ]
+    body = b.build(b.emit("conv", inputs, anchor.attrs))
+    operands = tuple(Value(v.name, new.type) for v, new in zip(op.operands, body.inputs, strict=True))
+    results = tuple(Value(v.name, new.type) for v, new in zip(op.results, body.outputs, strict=True))
+    attrs = {k: v for k, v in op.attrs.items() if k not in (SCRATCH.name, THREADS.name)}
+    attrs |= KERNEL(replace(plan, block=1, high=1, wide=1, near=1))
+    return AnySize(replace(op, operands=operands, results=results, attrs=attrs, regions=(body,)), sizes)
+
+
+@writes(WeightGradient, for_any_size=_with_any_channels)
 def lower_weight_gradient(name: str, op: Op, module: Module) -> None:
     """Appends the kernel to the module. Its table ends with the thread's scratch."""
     _Gradient(module.function(name), op).write()
@@ -47,7 +88,7 @@ class _Gradient:
         anchor = find_anchor(body)
         x, g = anchor.operands
         self.dtype = x.dtype
-        self.rows, self.columns, self.block = plan.rows, plan.columns, plan.block
+        self.rows, self.columns = plan.rows, plan.columns
         self.images, *self.size, self.channels = x.shape
         _, *self.count, self.filters = g.shape
         self.taps = anchor.result.shape[:-2]
@@ -58,23 +99,36 @@ class _Gradient:
         self.x, self.g = f.table(body.inputs.index(x)), f.table(body.inputs.index(g))
         self.y = f.table(len(body.inputs))
         self.scalar = Tile(f, x.dtype, 1).scalar
-        self.panels, self.tiles = -(-self.filters // self.columns), -(-self.channels // self.rows)
-        self.high, self.wide = plan.high, plan.wide
-        self.groups = -(-self.tiles // self.high), -(-self.panels // self.wide)
+        self.block: Any = plan.block
+        self.high: Any = plan.high
+        self.wide: Any = plan.wide
+        near: Any = plan.near
+        self.depth: Any = copied_channels(plan, x.dtype.itemsize, f.target)
+        if isinstance(self.channels, Dim) or isinstance(self.filters, Dim):
+            self.block, self.high, self.wide, near = (f.div(named(name), _UNIT) for name in _COUNTS)
+            self.depth = f.div(named(_DEPTH), _UNIT)
+        self.near = f.mul(near, self.block)
+        self.panels = f.div(f.add(self.filters, self.columns - 1), self.columns)
+        self.tiles = f.div(f.add(self.channels, self.rows - 1), self.rows)
+        counts = ((self.tiles, self.high), (self.panels, self.wide))
+        self.groups = [f.div(f.add(count, f.sub(each, 1)), each) for count, each in counts]
+        self.copies_g, self.copies_x = plan.copies_g, plan.copies_x
         self.sums = f.table(len(body.inputs) + 1)
-        self.near = plan.near * plan.block
-        memory = WeightGradientMemory.of(plan, x.shape, g.shape, self.taps, self.dtype.itemsize, f.target)
-        self.copies_g, self.copies_x, self.depth = memory.g != 0, memory.x != 0, memory.depth
-        self.g_copy = f.gep(self.scalar, self.sums, memory.sums)
-        self.x_copy = f.gep(self.scalar, self.g_copy, memory.g)
+        group = f.mul(f.mul(self.high, self.wide), math.prod(self.taps) * self.rows * self.columns)
+        self.g_copy = f.gep(self.scalar, self.sums, group)
+        self.x_copy = self.g_copy
+        if self.copies_g:
+            copied = f.mul(f.mul(self.near, self.wide), self.columns)
+            self.x_copy = f.gep(self.scalar, self.g_copy, f.mul(copied, self.count[-1]))
 
     def write(self) -> None:
         f, each = self.f, self.rows * self.columns
         lines = self.images * math.prod(self.count[:-1])
-        size = math.prod(self.taps) * self.high * self.wide
+        size = f.mul(f.mul(self.high, self.wide), math.prod(self.taps))
         vector = Tile(f, self.dtype, 1)
-        first, last = share(f, math.prod(self.groups) * size)
-        with f.for_(f.div(first, size), f.div(f.add(last, size - 1), size), hint="group") as group:
+        first, last = share(f, f.mul(f.mul(*self.groups), size))
+        with f.for_(f.div(first, size), f.div(f.add(last, f.sub(size, 1)), size), hint="group") as group:
+            at = unravel(f, group.index, self.groups)
             whole = f.mul(group.index, size)
             begin, end = f.max(whole, first), f.min(f.add(whole, size), last)
             with f.for_(f.mul(f.sub(begin, whole), each), f.mul(f.sub(end, whole), each), vector.lanes) as place:
@@ -82,35 +136,51 @@ class _Gradient:
             with f.for_(0, lines, self.near, hint="near") as near:
                 span = near.index, f.min(f.add(near.index, self.near), lines)
                 if self.copies_g:
-                    self._copy_g(f.mod(group.index, self.groups[1]), span)
+                    self._copy_g(at[1], span)
                 # What is copied of x is for some of the tasks, which follow each other: those of a tap along all but
                 # the last axis.
                 outer = self.taps[:-1] if self.copies_x else ()
-                some = size // math.prod(outer)
+                some = f.div(size, math.prod(outer))
                 with f.for_(0, math.prod(outer), hint="tap") as tap:
                     low = f.add(whole, f.mul(tap.index, some))
                     low, high = f.max(low, begin), f.min(f.add(low, some), end)
                     if self.copies_x:
                         with f.if_(f.op(f"icmp slt i64 {low}, {high}")):
-                            self._copy_x(f.div(group.index, self.groups[1]), unravel(f, tap.index, [*outer]), span)
-                    with f.for_(low, high, hint="task") as task:
-                        self._task(task.index, f.sub(task.index, whole), span)
-            with f.for_(begin, end, hint="task") as task:
-                self._task(task.index, f.sub(task.index, whole), None)
+                            self._copy_x(at[0], unravel(f, tap.index, [*outer]), span)
+                    self._tasks(at, f.sub(low, whole), f.sub(high, whole), span)
+            self._tasks(at, f.sub(begin, whole), f.sub(end, whole), None)
+
+    def _tasks(self, group: list[Any], first: Any, last: Any, span: tuple[Any, Any] | None) -> None:
+        """Those with these numbers in a group, one after the other."""
+        f = self.f
+        *outer, along = self.taps
+        counts = [*outer, self.wide, self.high, along]
+        begin = [("i64", k) for k in unravel(f, first, counts)]
+        with f.for_(first, last, 1, begin, "task") as task:
+            *tap, wide, high, at = task.carried
+            self._task([*tap, at], (high, wide), group, task.index, span)
+            # Counted on, as a division by an open number takes as long as a few pixels.
+            following: list[str] = []
+            passes = "true"
+            for k, count in reversed([*zip(task.carried, counts, strict=True)]):
+                more = f.op(f"add nsw i64 {k}, {f.op(f'zext i1 {passes} to i64')}")
+                passes = f.op(f"icmp eq i64 {more}, {f.extent(count)}")
+                following.insert(0, f.op(f"select i1 {passes}, i64 0, i64 {more}"))
+            task.next(*following)
 
     def _copy_x(self, down: Any, tap: list[Any], span: tuple[Any, Any]) -> None:
         """Copies the channels of x that a group reads, of the rows of pixels that taps read at these places along all
         but the last axis."""
         f, lanes = self.f, Tile(self.f, self.dtype, 1).lanes
-        first = f.mul(down, self.high * self.rows)
-        count = f.min(self.high * self.rows, f.sub(self.channels, first))
+        first = self._first_channel(f.mul(down, self.high))
+        count = f.min(f.mul(self.high, self.rows), f.sub(self.channels, first))
         one, vector = Tile(f, self.dtype, 1), Tile(f, self.dtype, 1).vector
         with f.for_(*span, hint="line") as line:
             inside, source = self._line_of_x(line.index, tap)
             with ExitStack() as stack:
                 if inside is not None:
                     stack.enter_context(f.if_(inside))
-                target = f.mul(f.sub(line.index, span[0]), self.size[-1] * self.depth)
+                target = f.mul(f.sub(line.index, span[0]), f.mul(self.size[-1], self.depth))
                 with f.for_(0, self.size[-1], hint="pixel") as pixel:
                     place = f.add(f.add(source, first), f.mul(pixel.index, self.x_strides[-2]))
                     x = self._at(self.x, place)
@@ -142,8 +212,8 @@ class _Gradient:
         with f.for_(*span, hint="line") as line, f.for_(0, self.wide, hint="wide") as wide:
             panel = f.add(f.mul(across, self.wide), wide.index)
             with ExitStack() as inside:
-                if self.panels % self.wide:
-                    inside.enter_context(f.if_(f.op(f"icmp ult i64 {panel}, {self.panels}")))
+                if (is_there := self._exists(panel, self.panels, self.wide)) is not None:
+                    inside.enter_context(f.if_(is_there))
                 source = f.add(f.mul(panel, self.columns), self._line_of_g(line.index))
                 target = self._copied_line(f.sub(line.index, span[0]), wide.index)
                 for tile in panel_variants(f, self.dtype, self.filters, self.columns, panel):
@@ -168,44 +238,45 @@ class _Gradient:
         f = self.f
         return f.mul(f.add(f.mul(line, self.wide), wide), self.count[-1] * self.columns)
 
-    def _task(self, number: Any, place: Any, span: tuple[Any, Any] | None) -> None:
-        """Adds a tile's sums over the rows of pixels in `span`, or writes them to y. `place`: its number in the group.
-        The last groups may have places for tiles that there are not."""
-        f = self.f
-        *outer, last = self.taps
-        index = unravel(f, number, [*self.groups, *outer, self.wide, self.high, last])
-        (down, across), (wide, high), tap = index[:2], index[-3:-1], [*index[2:-3], index[-1]]
+    def _first_channel(self, tile: Any) -> Any:
+        """The first channel of the input of a tile."""
+        start = self.f.mul(tile, self.rows)
+        return start if divides(self.rows, self.channels) else self.f.min(start, self.channels - self.rows)
+
+    def _exists(self, number: Any, count: Any, each: Any) -> str | None:
+        """Whether there is this one of `count` tiles in groups of `each`; None: surely."""
+        if isinstance(count, int) and isinstance(each, int) and count % each == 0:
+            return None
+        return self.f.op(f"icmp ult i64 {number}, {self.f.extent(count)}")
+
+    def _task(
+        self,
+        tap: list[Any],
+        place: tuple[Any, Any],
+        group: list[Any],
+        number: Any,
+        span: tuple[Any, Any] | None,
+    ) -> None:
+        """Adds a tile's sums over the rows of pixels in `span`, or writes them to y. `place`: where it is in its group,
+        along channels of the input, and of the cotangent; `number`: which task of the group it is. The last groups may
+        have places for tiles that there are not."""
+        f, (high, wide), (down, across) = self.f, place, group
         part, panel = f.add(f.mul(down, self.high), high), f.add(f.mul(across, self.wide), wide)
-        sums = f.gep(self.scalar, self.sums, f.mul(place, self.rows * self.columns))
+        sums = f.gep(self.scalar, self.sums, f.mul(number, self.rows * self.columns))
         with ExitStack() as inside:
             for k, count, of in ((part, self.tiles, self.high), (panel, self.panels, self.wide)):
-                if count % of:
-                    inside.enter_context(f.if_(f.op(f"icmp ult i64 {k}, {count}")))
-            for tile, rows in self._tiles(part, panel):
-                channel, column = f.mul(part, self.rows), f.mul(panel, self.columns)
+                if (is_there := self._exists(k, count, of)) is not None:
+                    inside.enter_context(f.if_(is_there))
+            channel, column = self._first_channel(part), f.mul(panel, self.columns)
+            if span is not None and self.copies_x:
+                channel = f.sub(channel, self._first_channel(f.mul(down, self.high)))
+            for tile in panel_variants(f, self.dtype, self.filters, self.columns, panel):
                 if span is None:
-                    self._write(tile, rows, sums, [*tap, channel, column])
+                    self._write(tile, sums, [*tap, channel, column])
                     continue
-                if self.copies_x:
-                    channel = f.mul(high, self.rows)
                 with f.for_(*span, self.block, hint="block") as block:
                     some = block.index, f.min(f.add(block.index, self.block), span[1])
-                    found = self._sum(tile, rows, channel, column, wide, tap, some, span[0])
-                    self._add(tile, sums, found)
-
-    def _tiles(self, part: Any, panel: Any) -> Iterator[tuple[Tile, int]]:
-        """The kinds of tile, as some are narrower or lower than others: for each, opens the code that runs when this
-        one is of it, and yields it with its height."""
-        f = self.f
-        whole, rest = divmod(self.channels, self.rows)
-        for tile in panel_variants(f, self.dtype, self.filters, self.columns, panel):
-            if whole and rest:
-                with f.if_(f.op(f"icmp slt i64 {part}, {whole}")):
-                    yield tile, self.rows
-                with f.if_(f.op(f"icmp sge i64 {part}, {whole}")):
-                    yield tile, rest
-            else:
-                yield tile, rest or self.rows
+                    self._add(tile, sums, self._sum(tile, channel, column, wide, tap, some, span[0]))
 
     def _in_sums(self, tile: Tile, sums: str, r: int, v: int) -> str:
         return self.f.gep(self.scalar, sums, r * self.columns + v * tile.lanes)
@@ -217,21 +288,21 @@ class _Gradient:
                 p = self._in_sums(tile, sums, r, v)
                 tile.store(self.f.op(f"fadd {tile.vector} {tile.load(p)}, {register}"), p)
 
-    def _write(self, tile: Tile, rows: int, sums: str, index: list[Any]) -> None:
+    def _write(self, tile: Tile, sums: str, index: list[Any]) -> None:
         """Writes the sums of a tile to y."""
         f, place = self.f, index[-1]
         for at, step in zip(index[:-1], self.y_strides):
             place = f.add(place, f.mul(at, step))
         out = f.gep(self.scalar, self.y, place)
-        for r in range(rows):
+        for r in range(self.rows):
+            row = f.gep(self.scalar, out, r * self.y_strides[-2])
             for v in range(tile.vectors):
-                p = f.gep(self.scalar, out, r * self.y_strides[-2] + v * tile.lanes)
+                p = f.gep(self.scalar, row, v * tile.lanes)
                 tile.store(tile.load(self._in_sums(tile, sums, r, v)), p, tile.is_partial(v))
 
     def _sum(
         self,
         tile: Tile,
-        rows: int,
         channel: Any,
         column: Any,
         wide: Any,
@@ -240,7 +311,7 @@ class _Gradient:
         copied: Any,
     ) -> Rows:
         """A tile's sums over the rows of pixels in `span`. `copied`: the first row in what was copied."""
-        f, last = self.f, len(self.count) - 1
+        f, rows, last = self.f, self.rows, len(self.count) - 1
         # Along the last axis, the tap reads inside of x for positions [start, stop).
         shift = f.sub(f.mul(tap[last], self.apart[last]), self.low[last])
         start, stop = self._inside(last, shift)
@@ -251,7 +322,7 @@ class _Gradient:
             inside, source = self._line_of_x(line.index, tap[:-1])
             end = stop if inside is None else f.op(f"select i1 {inside}, i64 {stop}, i64 {start}")
             if self.copies_x:
-                source = f.mul(f.sub(line.index, copied), self.size[-1] * self.depth)
+                source = f.mul(f.sub(line.index, copied), f.mul(self.size[-1], self.depth))
             if self.copies_g:
                 weights = self._copied_line(f.sub(line.index, copied), wide)
             else:
@@ -262,7 +333,7 @@ class _Gradient:
 
             def add(pixel: Any, sums: Sequence[str]) -> list[str]:
                 names = iter(sums)
-                x = self._at(x_from, f.add(source, f.mul(pixel, self.step[last] * x_step)))
+                x = self._at(x_from, f.add(source, f.mul(pixel, f.mul(self.step[last], x_step))))
                 g = self._at(g_from, f.add(weights, f.mul(pixel, g_step)))
                 partial = [not self.copies_g and tile.is_partial(v) for v in range(tile.vectors)]
                 vectors = [tile.load(f.gep(self.scalar, g, v * tile.lanes), p) for v, p in enumerate(partial)]

@@ -185,6 +185,8 @@ class WeightGradient(Plan, kernel="weight_gradient"):
     high: Annotated[int, "register tiles of a group, along the channels of the input", COUNTED]
     wide: Annotated[int, "register tiles of a group, along the channels of the cotangent", COUNTED]
     near: Annotated[int, "blocks that are copied at a time, where pixels lie far apart", COUNTED] = 1
+    copies_x: Annotated[bool, "the input's pixels are copied"] = False
+    copies_g: Annotated[bool, "the cotangent's pixels are copied"] = False
 
     shares = "register tiles"
     is_product = True

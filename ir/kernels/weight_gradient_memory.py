@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from gluonjit.ir.dims import Extent
@@ -22,29 +23,37 @@ class WeightGradientMemory(NamedTuple):
     g: Extent
     """[rows of pixels, panels, pixels, columns]; 0: g is read where it is."""
     x: Extent
-    """[rows of pixels, pixels, `depth`]; 0: x is read where it is."""
-    depth: int
-    """The channels of x that a group reads, and some that keep pixels from meeting in few sets of the caches."""
+    """[rows of pixels, pixels, `copied_channels`]; 0: x is read where it is."""
 
     @staticmethod
     def of(
         plan: WeightGradient, x: Sequence[Extent], g: Sequence[Extent], taps: Sequence[int], item: int, machine: Machine
     ) -> WeightGradientMemory:
         """`x`, `g`: the shapes of the operands."""
-        count, lines = math.prod(taps), plan.block * plan.near
-        line = machine.line // item
-        depth = -(-plan.high * plan.rows // line) * line
-        depth += line if depth * item % (machine.page // 8) == 0 else 0
-        filters = plan.wide * plan.columns
-        reads = (x[-1], taps[-1] * plan.wide), (g[-1], count * plan.high)
-        copies_x, copies_g = (n * item >= machine.page // 4 and often >= _OFTEN for n, often in reads)
+        lines, filters = plan.block * plan.near, plan.wide * plan.columns
+        depth = copied_channels(plan, item, machine)
         return WeightGradientMemory(
-            count * plan.high * plan.rows * filters,
-            lines * g[-2] * filters if copies_g else 0,
-            lines * x[-2] * depth if copies_x else 0,
-            depth,
+            math.prod(taps) * plan.high * plan.rows * filters,
+            lines * g[-2] * filters if plan.copies_g else 0,
+            lines * x[-2] * depth if plan.copies_x else 0,
         )
 
     @property
     def elements(self) -> Extent:
         return self.sums + self.g + self.x
+
+
+def copied_channels(plan: WeightGradient, item: int, machine: Machine) -> int:
+    """The channels of x that a group reads, and some that keep pixels from meeting in few sets of the caches."""
+    line = machine.line // item
+    depth = -(-plan.high * plan.rows // line) * line
+    return depth + (line if depth * item % (machine.page // 8) == 0 else 0)
+
+
+def with_copies(
+    plan: WeightGradient, x: Sequence[Extent], g: Sequence[Extent], taps: Sequence[int], item: int, machine: Machine
+) -> WeightGradient:
+    """The plan, with copies of operands whose pixels lie far apart, and are read often enough."""
+    reads = (x[-1], taps[-1] * plan.wide), (g[-1], math.prod(taps) * plan.high)
+    copies_x, copies_g = (n * item >= machine.page // 4 and often >= _OFTEN for n, often in reads)
+    return replace(plan, copies_x=copies_x, copies_g=copies_g)

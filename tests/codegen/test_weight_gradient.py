@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from gluonjit.codegen import program
 from gluonjit.ir.dims import named
 from gluonjit.ir.graph import Builder
 from gluonjit.ir.interpreter import evaluate
@@ -16,8 +17,13 @@ from support.open_kernels import Selected
 from support.selected import TARGETS, run_selected, runnable
 
 
-def gradient(size, channels, filters, taps, batch=2, dtype=F32, **window):
+def gradient(*sizes, **kwargs):
     """The graph of the gradient by the weights of a convolution, channels last."""
+    return run_passes(backward(*sizes, **kwargs), "layout, simplify, cse, dce")
+
+
+def backward(size, channels, filters, taps, batch=2, dtype=F32, **window):
+    """That gradient, channels first."""
     axes = len(size)
     spatial = "".join(map(str, range(axes)))
     attrs = {"stride": 1, "low": 0, "high": 0, "dilation": 1, **window}
@@ -28,7 +34,7 @@ def gradient(size, channels, filters, taps, batch=2, dtype=F32, **window):
     layout = ("NC" + spatial, "OI" + spatial, "NC" + spatial)
     y = b.conv(x, w, **attrs, input_dilation=(1,) * axes, layout=layout)
     joint = run_passes(b.build([y]), "legalize-broadcast, differentiate {wrt = (1,)}, legalize-broadcast, cse, dce")
-    return run_passes(divide(joint).backward, "layout, simplify, cse, dce")
+    return divide(joint).backward
 
 
 CASES = {
@@ -67,6 +73,29 @@ def test_gradients(case, target):
     assert close(run.outputs[0], expected), difference(run.outputs[0], expected)
 
 
+def test_channels_that_differ_share_a_kernel(object_cache, monkeypatch):
+    lowered = []
+    real = program.lower_kernel
+
+    def lower(name, *rest):
+        lowered.append("weight_gradient" in name)
+        real(name, *rest)
+
+    monkeypatch.setattr(program, "lower_kernel", lower)
+    rng = np.random.default_rng(0)
+    counts = []
+    for channels, filters in ((32, 64), (48, 96), (272, 80), (256, 64), (64, 256), (288, 320), (16, 64), (40, 64)):
+        graph = backward((5, 6), channels, filters, (3, 3), low=1, high=1)
+        inputs = [rng.standard_normal(v.shape).astype(np.float32) for v in graph.inputs]
+        lowered.clear()
+        (got,), _ = compile_graph(graph).run(inputs)
+        (expected,), _ = evaluate(graph, inputs)
+        assert close(got, expected), difference(got, expected)
+        counts.append(sum(lowered))
+    # Copies of either operand, or both, are code of their own; so are 16 channels, and 40, which are no multiple.
+    assert counts == [1, 0, 1, 0, 1, 1, 1, 1]
+
+
 @pytest.mark.parametrize("case", ["many rows", "far pixels of both"])
 def test_any_number_of_threads_gives_the_same_bits(case):
     graph = CASES[case]
@@ -77,7 +106,7 @@ def test_any_number_of_threads_gives_the_same_bits(case):
 
 
 def test_half_precision_sums_in_float32():
-    graph = gradient((6, 6), 4, 9, (3, 3), low=1, high=1, dtype=F16)
+    graph = backward((6, 6), 4, 9, (3, 3), low=1, high=1, dtype=F16)
     rng = np.random.default_rng(0)
     inputs = [rng.standard_normal(v.shape).astype(np.float16) for v in graph.inputs]
     (expected,), _ = evaluate(graph, inputs)
