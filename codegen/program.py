@@ -139,9 +139,6 @@ _HARDLY_COUNTS, _BRIEF = 0.01, 2000.0
 rather than well: they are half of all kernels of a Transformer, take a tenth of LLVM's time, and run two or three times
 as long. Tiles of accumulators are not among them: at LLVM's lowest level these would leave registers, and take ten
 times as long."""
-_MANY_CALLS = 100
-"""Calls in a function from which on LLVM's lowest level is enough for it: it only passes pointers on. 300 calls took
-LLVM 0.3 s at level 2, as long as fifty kernels, and 0.05 s at level 0; they take some 3 microseconds more."""
 _PADDING = 256
 """Alignment, in bytes, of memory that different threads write."""
 
@@ -226,7 +223,7 @@ class _Lowering:
             layout = replace(layout, ready=_ready(graph, places, [c.step for c in calls]))
         f = self.module.function(name)
         emit_calls(f, layout, calls, alone, self.scratch)
-        f.is_cold = len(calls) > _MANY_CALLS
+        f.is_cold = True  # it only passes pointers on: 10 ns more per call, for a quarter of LLVM's time
         self._report()
         return layout
 
