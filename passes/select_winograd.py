@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from gluonjit.common.cook_toom import Matrix, Transform, transform
+from gluonjit.common.cook_toom import Matrix, transform
 from gluonjit.ir.annotations import KERNEL, SCRATCH, WORKSPACE
 from gluonjit.ir.dims import Shape, hint, is_static, least_usual
 from gluonjit.ir.graph import Builder, Op, Value
@@ -107,7 +108,7 @@ def transformed_weights(b: Builder, w: Value, tile: Winograd, target: Machine) -
         return body.transpose(v, perm=(0, 2, 1, 3))
 
     packed = view(b, moved(b, w, pack, "pack"), (terms, panels * depth * tile.columns))
-    g = _nested([t.weight for t in _transforms(tile, taps)])
+    g = _matrices(tile.outputs, tuple(taps)).weight
     (positions, _), columns = g.shape, packed.shape[1]
     rows, width = tiling.register_tile(positions, columns, terms, target.line, w.dtype, target)
     body = Builder("transform", "fused")
@@ -126,7 +127,7 @@ def restored_weights(body: Builder, u: Value, tile: Winograd, taps: Sequence[int
     v = body.reshape(v, shape=(positions, depth, panels * columns))
     if v.shape[-1] != filters:
         v = body.slice(v, start=(0, 0, 0), size=(positions, depth, filters))
-    inverse = body.constant(_nested([t.inverse for t in _transforms(tile, taps)]), u.dtype)
+    inverse = body.constant(_matrices(tile.outputs, tuple(taps)).inverse, u.dtype)
     return _reshaped(body, body.dot_general(inverse, v, contract=((1,), (0,))), (*taps, depth, filters))
 
 
@@ -134,16 +135,26 @@ def _reshaped(body: Builder, v: Value, shape: tuple[int, ...]) -> Value:
     return v if v.shape == shape else body.reshape(v, shape=shape)
 
 
-def _transforms(tile: Winograd, taps: Sequence[int]) -> list[Transform]:
-    return [transform(m, r) for m, r in zip(tile.outputs[-len(taps) :], taps, strict=True)]
+class _Matrices(NamedTuple):
+    weight: np.ndarray
+    inverse: np.ndarray
+
+
+@lru_cache(64)
+def _matrices(outputs: tuple[int, int], taps: tuple[int, ...]) -> _Matrices:
+    """What transforms weights along all axes at once, and what restores them."""
+    transforms = [transform(m, r) for m, r in zip(outputs[-len(taps) :], taps, strict=True)]
+    return _Matrices(_nested([t.weight for t in transforms]), _nested([t.inverse for t in transforms]))
 
 
 def _nested(matrices: Sequence[Matrix]) -> np.ndarray:
-    """The Kronecker product of the matrices: the transform along all axes at once, rounded once."""
+    """The Kronecker product of the matrices, rounded once."""
     product = np.ones((1, 1), object)
     for m in matrices:
         product = np.kron(product, np.array(m, object))
-    return product.astype(np.float64)
+    rounded = product.astype(np.float64)
+    rounded.flags.writeable = False
+    return rounded
 
 
 def algorithms(op: Op, target: Machine) -> Iterator[Alternative]:
