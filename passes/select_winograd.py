@@ -110,7 +110,7 @@ def transformed_weights(b: Builder, w: Value, tile: Winograd, target: Machine) -
     packed = view(b, moved(b, w, pack, "pack"), (terms, panels * depth * tile.columns))
     g = _matrices(tile.outputs, tuple(taps)).weight
     (positions, _), columns = g.shape, packed.shape[1]
-    rows, width = tiling.register_tile(positions, columns, terms, target.line, w.dtype, target)
+    rows, width = tiling.register_tile(positions, columns, terms, tiling.ANYWHERE, w.dtype, target)
     body = Builder("transform", "fused")
     x, y = body.input("g", w.type.with_shape(g.shape)), body.input("w", packed.type)
     region = body.build([body.dot_general(x, y, contract=((1,), (0,)))])

@@ -25,6 +25,12 @@ of 26 vectors are more than the first-level cache can have outstanding, so all o
 of the time in ResNet-50's first stage."""
 _OVERLAP = 0.15
 """The share of the streaming time that is not hidden behind the multiply-adds."""
+_LOADS = 0.7
+"""The share of a tile's loads that begin in time where its rows lie a line or more apart. Of tiles of one vector,
+which load once per multiply-add, a Zen 3 reached 40 to 60 % of the peak, of those of two or three 65 to 90."""
+ANYWHERE = 1
+"""For the bytes that rows lie apart: estimates leave out what their places cost, as those of Winograd convolutions do,
+whose other constants were measured so."""
 _UNLIKE = 1.03
 """The factor by which a narrower last panel is taken to cost more, where there is much code for each kind of panel."""
 _TILE_COST = 24
@@ -55,29 +61,37 @@ def registers(rows: int, vectors: int, target: Machine, halved: bool = False) ->
     return rows * vectors + vectors + (1 if target.has_fma else 2) - shared
 
 
-def term_cycles(rows: int, vectors: int, target: Machine, halved: bool = False) -> float:
-    """Estimated cycles of a tile for one term of its sums."""
+def term_cycles(rows: int, vectors: int, target: Machine, halved: bool = False, loads: float = 1) -> float:
+    """Estimated cycles of a tile for one term of its sums; `loads`: which share of them begins in time."""
     multiply_adds = (rows * vectors - halved * (rows // 2)) * target.cycles_per_multiply_add
     if registers(rows, vectors, target, halved) >= target.num_vector_registers - 1:
         multiply_adds *= 1.03  # weights cannot be loaded ahead of their use
     stream = vectors * target.vector_bits / 8 / target.l2_rate
-    return max(multiply_adds, (rows + vectors) / target.units, stream) + _OVERLAP * stream
+    return max(multiply_adds, (rows + vectors) / (loads * target.units), stream) + _OVERLAP * stream
 
 
-def tile_cycles(rows: int, vectors: int, terms: int, target: Machine, halved: bool = False) -> float:
+def tile_cycles(rows: int, vectors: int, terms: int, target: Machine, halved: bool = False, loads: float = 1) -> float:
     """Estimated cycles of a register tile."""
-    return terms * term_cycles(rows, vectors, target, halved) + _TILE_COST + rows * vectors
+    return terms * term_cycles(rows, vectors, target, halved, loads) + _TILE_COST + rows * vectors
 
 
 def product_cycles(
-    m: int, n: int, k: int, rows: int, vectors: int, dtype: DType, target: Machine, halved: bool = False
+    m: int,
+    n: int,
+    k: int,
+    rows: int,
+    vectors: int,
+    dtype: DType,
+    target: Machine,
+    halved: bool = False,
+    loads: float = 1,
 ) -> float:
     """Estimated cycles of one core for an [m, n] result of sums of k terms in tiles of `rows` × `vectors` registers."""
     needed, k = -(-n // target.lanes(dtype)), -(-k // target.multiplication(dtype).terms)
     last = needed % vectors or vectors
     columns = [(vectors, (needed - last) // vectors, False), (last, 1, halved)]
     heights = [(rows, m // rows), (m % rows, 1)]
-    return sum(p * q * tile_cycles(r, v, k, target, h) for v, p, h in columns for r, q in heights if r)
+    return sum(p * q * tile_cycles(r, v, k, target, h, loads) for v, p, h in columns for r, q in heights if r)
 
 
 @lru_cache(4096)
@@ -127,6 +141,7 @@ def register_tiles(
     """Among these, `register_tile` chooses; the arguments are the same."""
     width = target.lanes(dtype)
     needed = -(-n // width)
+    loads = _LOADS if row_bytes >= target.line else 1
     most_rows = min(m, most, target.l1_ways if row_bytes % target.page == 0 else MAX_ROWS)
     for vectors in range(1, min(MAX_VECTORS, needed) + 1):
         # Spread m evenly over its tiles, or leave a short last one: 100 rows are 7 · 13 + 9 at best.
@@ -134,7 +149,7 @@ def register_tiles(
             needed_registers = registers(rows, vectors, target, halved and vectors == needed)
             if needed_registers > target.num_vector_registers or rows * vectors > size:
                 continue
-            cycles = product_cycles(m, n, k, rows, vectors, dtype, target, halved)
+            cycles = product_cycles(m, n, k, rows, vectors, dtype, target, halved, loads)
             if alike and n % (vectors * width) and n > vectors * width:
                 cycles *= _UNLIKE
             yield FittingTile(cycles, rows, vectors * width)

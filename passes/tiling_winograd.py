@@ -97,7 +97,7 @@ def _tile(problem: Problem, outputs: tuple[int, int], target: Machine) -> Winogr
         return products * (1 + idle / 2) + _traffic(problem, tile, target)
 
     tiles = tile_count(problem, outputs)
-    shape = (tiles, problem.filters, problem.depth, target.line, problem.dtype, target)
+    shape = (tiles, problem.filters, problem.depth, tiling.ANYWHERE, problem.dtype, target)
     choices = [Winograd(*outputs, *tiling.register_tile(*shape, _SHARED_ROWS), 0)]
     best, columns = tiling.register_tile(*shape)
     vectors = columns // target.lanes(problem.dtype)
@@ -115,7 +115,7 @@ def direct_cycles(problem: Problem, target: Machine) -> float:
     """Estimated cycles of the direct convolution."""
     images, (rows, width), taps, inside, depth, filters, dtype, *_ = problem
     terms = math.prod(taps) * depth
-    tile = tiling.register_tile(width, filters, terms, target.line, dtype, target)
+    tile = tiling.register_tile(width, filters, terms, tiling.ANYWHERE, dtype, target)
     vectors = tile[1] // target.lanes(dtype)
     compute = images * rows * inside * tiling.product_cycles(width, filters, terms, tile[0], vectors, dtype, target)
     return _with_weights(compute, terms * filters * dtype.itemsize, target)
