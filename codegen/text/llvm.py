@@ -676,9 +676,26 @@ def optimization_level() -> int:
     return int(text)
 
 
-def _machine(target: Machine, level: int = 2) -> Any:
-    """A target machine; `level` is the optimization level of its code generator, 0 to 3."""
+@contextmanager
+def _machine(target: Machine, level: int = 2) -> Iterator[Any]:
+    """A target machine for one module; `level` is the optimization level of its code generator, 0 to 3.
+
+    Afterwards it serves another one: LLVM takes a millisecond to make a machine, and more for the first function."""
     binding = _initialized()
+    idle = _idle.setdefault((target.triple, target.cpu, target.features, level), [])
+    try:
+        machine = idle.pop()
+    except IndexError:
+        machine = _new_machine(binding, target, level)
+    yield machine
+    idle.append(machine)
+
+
+_idle: dict[tuple[str, str, str, int], list[Any]] = {}
+"""Machines that no thread uses at the moment; each is for one thread at a time."""
+
+
+def _new_machine(binding: Any, target: Machine, level: int) -> Any:
     if target.triple.split("-")[0] != binding.get_process_triple().split("-")[0]:
         binding = _all_initialized()
     # Position-independent and the small code model: constants are addressed relative to the instruction, so that an
@@ -688,10 +705,9 @@ def _machine(target: Machine, level: int = 2) -> Any:
     )
 
 
-def parse(text: str, target: Machine, context: Any = None, level: int = 2) -> tuple[Any, Any]:
-    """(module, machine); an IRError with the line if the text is not valid IR. `level` as in `_machine`."""
+def parse(text: str, context: Any = None) -> Any:
+    """LLVM's module; an IRError with the line if the text is not valid IR."""
     binding = _initialized()
-    machine = _machine(target, level)
     module = None
     try:
         module = binding.parse_assembly(text, context)
@@ -702,29 +718,29 @@ def parse(text: str, target: Machine, context: Any = None, level: int = 2) -> tu
         where = re.search(r"<string>:(\d+)", str(e))
         line = text.splitlines()[int(where[1]) - 1].strip() if where else ""
         raise IRError(f"the generated LLVM IR is not valid: {e}" + (f"\n  {line}" if line else "")) from e
-    return module, machine
+    return module
 
 
 @contextmanager
 def parsed_apart(text: str, target: Machine, level: int) -> Iterator[tuple[Any, Any]]:
-    """`parse`, in a context of its own: such modules can be worked on at the same time."""
+    """(module, machine), in a context of their own: such modules can be worked on at the same time. `level` as in
+    `_machine`."""
     # Freed in this order: Python's garbage collector, which finds them in the traceback of an error, has none.
-    with _initialized().create_context() as context:
-        module, machine = parse(text, target, context, level)
-        with module:
+    with _machine(target, level) as machine, _initialized().create_context() as context:
+        with parse(text, context) as module:
             yield module, machine
 
 
 def compile_module(text: str, target: Machine, level: int = 2) -> bytes:
     """LLVM IR → a relocatable object for `target`. IRError when the IR is not valid. `level` as in `_machine`."""
-    module, machine = parse(text, target, level=level)
-    return machine.emit_object(module)
+    with _machine(target, level) as machine:
+        return machine.emit_object(parse(text))
 
 
 def assembly(text: str, target: Machine) -> str:
     """LLVM IR → assembly, to be read."""
-    module, machine = parse(text, target, level=optimization_level())
-    return machine.emit_assembly(module)
+    with _machine(target, optimization_level()) as machine:
+        return machine.emit_assembly(parse(text))
 
 
 def undefined_symbols(data: bytes) -> set[str]:
