@@ -342,7 +342,7 @@ class Builder(Emitter):
             named = zip_longest(result_names[: len(types)], types, offsets[: len(types)])
             results = tuple([Value(name or "", t, offset) for name, t, offset in named])
         else:
-            results = tuple([Value("", t) for t in types])
+            results = tuple([Value("", t, None, self._self) for t in types])
         return self.emit_typed(name, operands, canonical, results, regions, loc)
 
     def emit_typed(
@@ -364,7 +364,8 @@ class Builder(Emitter):
         self._ops.append(op)
         for r in op.results:
             self._producers[r] = op
-            _set(r, "builder", self._self)
+            if r.builder is not self._self:
+                _set(r, "builder", self._self)
 
     def producer(self, value: Value) -> Op | None:
         """The op that made `value`; None for an input. What a rewrite rule looks through its operands with."""
@@ -539,7 +540,7 @@ def reemit(b: Builder, op: Op, operands: Sequence[Value]) -> tuple[Value, ...]:
     for old, new in zip(op.operands, operands, strict=True):
         if old.type is not new.type and old.type != new.type:
             return b.emit(op.name, operands, op.attrs, op.regions, op.loc, [r.name for r in op.results])
-    results = tuple([Value(r.name, r.type, r.offset) for r in op.results])
+    results = tuple([Value(r.name, r.type, r.offset, b._self) for r in op.results])
     b._append(Op(op.name, tuple(operands), op.attrs, results, op.regions, op.loc or b.loc))
     return results
 

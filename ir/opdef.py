@@ -154,7 +154,7 @@ class Primitive(OpDef):
     def infer(
         self, types: Sequence[TensorType], attrs: Mapping[str, Any], regions: Sequence[Graph]
     ) -> tuple[TensorType, ...]:
-        own = {k: v for k, v in attrs.items() if k[:1] != "."}
+        own = {k: v for k, v in attrs.items() if k[:1] != "."} if attrs else {}
         if self.region_count:
             own["regions"] = tuple(regions)
         try:

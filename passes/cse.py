@@ -40,8 +40,8 @@ def _equal_ops(graph: Graph) -> dict[Op, Op]:
     for op in graph.ops:
         if not is_pure(op) or changes_late(op):
             continue
-        operands = [stands.get(v, v) for v in op.operands]
-        key = op.name, tuple(sorted(operands, key=id) if op.definition.commutative else operands)
+        operands = [stands.get(v, v) for v in op.operands] if stands else op.operands
+        key = op.name, tuple(sorted(operands, key=id)) if op.definition.commutative else tuple(operands)
         known = seen.setdefault(key, op)
         if known is op:
             continue

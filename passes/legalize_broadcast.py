@@ -19,11 +19,17 @@ def legalize_broadcast(graph: Graph) -> Graph:
             return None
         shape = op.results[0].shape
         wide = [v if v.shape == shape else b.broadcast(v, shape=shape) for v in operands]
-        return b.emit(op.name, wide, op.attrs)
+        return b.emit_typed(op.name, wide, op.attrs, tuple([Value(r.name, r.type) for r in op.results]))
 
     return rewrite(graph, rule, level="legal") if any(map(_broadcasts, graph.ops)) else graph.with_level("legal")
 
 
 def _broadcasts(op: Op) -> bool:
     """Whether an operand has another shape than the result."""
-    return op.definition.elementwise and any(v.shape != op.results[0].shape for v in op.operands)
+    if not op.definition.elementwise:
+        return False
+    shape = op.results[0].type.shape
+    for v in op.operands:
+        if v.type.shape != shape:
+            return True
+    return False

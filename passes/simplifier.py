@@ -17,12 +17,15 @@ class Simplifier(Emitter):
     """What rules emit through: the new graph's builder, and the rules themselves.
 
     What a rule returns is simplified further by its caller; what it uses as an operand it has to `settle`.
+
+    With `producers`, of values that are not the builder's, it only tells which rules fit, and nothing is counted.
     """
 
     MAX_DEPTH = 16
 
-    def __init__(self, builder: Builder) -> None:
+    def __init__(self, builder: Builder, producers: Mapping[Value, Op] | None = None) -> None:
         self.builder = builder
+        self.producers = producers
         self.depth = 0
 
     def emit(self, name: str, operands: Sequence[Any], attrs: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
@@ -32,14 +35,15 @@ class Simplifier(Emitter):
         return self.builder.constant(value, dtype)
 
     def producer(self, value: Value) -> Op | None:
-        return self.builder.producer(value)
+        op = self.builder.producer(value)
+        return op if op is not None or self.producers is None else self.producers.get(value)
 
     def apply(self, op: Op) -> Value | None:
         """What the first rule that fits makes of the op."""
         for rule in RULES.get(op.name, ()):
             value = rule(self, op)
             if value is not None:
-                if _fired is not None:
+                if _fired is not None and self.producers is None:
                     _fired[rule] += 1
                 return value
         return None

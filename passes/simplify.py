@@ -18,6 +18,11 @@ def simplify(graph: Graph) -> Graph:
     simplified before the ops that read them: one run finds all there is. What becomes unused stays for `dce`.
     """
 
+    # Most graphs of plain operators are as simple as they can be, and copying one takes as long as asking the rules.
+    asking = Simplifier(Builder(graph.name, graph.level), graph.producers)
+    if all(asking.apply(op) is None for op in graph.ops if op.name in RULES):
+        return graph
+
     def rule(b: Builder, op: Op, operands: tuple[Value, ...]) -> Sequence[Value] | None:
         if op.name not in RULES:
             return None

@@ -182,7 +182,10 @@ def _binary(
         check_same_dtype(a, b)
         if kinds != ANY:
             check_kind(a, kinds)
-        return TensorType(BOOL if predicate else a.dtype, broadcast(a, b))
+        shape = a.shape if a.shape == b.shape else broadcast(a, b)
+        if not predicate and shape is a.shape:
+            return a
+        return TensorType(BOOL if predicate else a.dtype, shape)
 
     def element(s: Any, i: Any, a: Any, b: Any) -> Any:
         return getattr(s, name)(a(i), b(i))
