@@ -75,8 +75,10 @@ class Evaluator:
     def value(self, v: Value, index: Index) -> Any:
         """The element of `v` at `index`."""
         index = tuple([i if isinstance(i, Affine) else affine(i) for i in index])
-        if any(i.size > _LONG for i in index):
-            index = tuple([self.s.named(i) if i.size > _LONG else i for i in index])
+        for i in index:
+            if i.size > _LONG:
+                index = tuple([self.s.named(i) if i.size > _LONG else i for i in index])
+                break
         memo = self.s.memo(index)
         key = (v, index, self.s.context)
         result = memo.get(key)

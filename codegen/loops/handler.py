@@ -41,7 +41,7 @@ class Handler(Reductions):
         self.mask = mask
 
     def memo(self, index: Index) -> dict[Any, Any]:
-        scope = self.scope_of(v for i in index for v in i.leaves)
+        scope = self.scope_of([v for i in index for v in i.leaves])
         if self.mask is not None and self.mask.scope.depth > scope.depth:
             scope = self.mask.scope
         return scope.memo

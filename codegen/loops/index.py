@@ -232,7 +232,10 @@ class Affine:
     def leaves(self) -> frozenset[Var]:
         """The variables it depends on."""
         if self._leaves is None:
-            self._leaves = frozenset().union(*(a.leaves for a, _ in self.terms)) if self.terms else _NONE
+            if len(self.terms) == 1:
+                self._leaves = self.terms[0][0].leaves
+            else:
+                self._leaves = _NONE.union(*[a.leaves for a, _ in self.terms])
         return self._leaves
 
     def is_multiple_of(self, n: int) -> bool:
@@ -311,7 +314,7 @@ class Affine:
 
     def substitute(self, values: Mapping[Var, Affine | Extent]) -> Affine:
         """The expression with variables replaced, simplified anew."""
-        if not any(v in values for v in self.leaves):
+        if self.leaves.isdisjoint(values):
             return self
         out = Affine(self.const)
         for atom, c in self.terms:
@@ -435,7 +438,8 @@ def _sum(const: Extent, terms: dict[Atom, Extent]) -> Affine:
                     again = True
                     break
     kept = [(a, c) for a, c in terms.items() if c != 0]
-    kept.sort(key=lambda term: term[0].key)
+    if len(kept) > 1:
+        kept.sort(key=lambda term: term[0].key)
     return Affine(const, tuple(kept))
 
 

@@ -91,13 +91,18 @@ class Indices(Arithmetic):
         """The innermost scope in which one of the variables is bound."""
         scope = self.f.root
         for v in variables:
-            if v in self._variables and self._variables[v].scope.depth > scope.depth:
-                scope = self._variables[v].scope
+            bound = self._variables.get(v)
+            if bound is not None and bound.scope.depth > scope.depth:
+                scope = bound.scope
         return scope
 
     def varies(self, variables: Any) -> bool:
         """Whether one of the variables differs between lanes."""
-        return any(v in self._variables and self._variables[v].lanes for v in variables)
+        for v in variables:
+            bound = self._variables.get(v)
+            if bound is not None and bound.lanes:
+                return True
+        return False
 
     def whole(self, n: Extent, size: int) -> Any:
         """n // size, as what `Function.for_` takes; computed at the function's entry if it is open."""

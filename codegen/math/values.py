@@ -51,6 +51,8 @@ class Values:
         self.target = f.target
         self._constants: dict[tuple[str, Any], Val] = {}
         self._types: dict[tuple[DType, bool], str] = {}
+        self._patterns: dict[tuple[str, str, str, bool], str] = {}
+        self._lane_constants: dict[tuple[DType, tuple[int, ...]], Val] = {}
 
     def type(self, dtype: DType, lanes: bool) -> str:
         """The LLVM type of a value."""
@@ -66,15 +68,19 @@ class Values:
         lanes = False
         scope = self.f.root
         for a in args:
-            lanes = lanes or a.lanes
+            if a.lanes:
+                lanes = True
             if a.scope.depth > scope.depth:
                 scope = a.scope
         names = [self.splat(a).ssa if lanes and not a.lanes else a.ssa for a in args]
         first = self.type(args[0].dtype, lanes)
         result = first if dtype is args[0].dtype else self.type(dtype, lanes)
-        n, e = (f"<{self.width} x ", ">") if lanes else ("", "")
-        text = pattern.format(*names, t=first, r=result, n=n, e=e)
-        return Val(self.f.pure(text, scope), dtype, lanes, scope)
+        key = pattern, first, result, lanes
+        typed = self._patterns.get(key)
+        if typed is None:
+            n, e = (f"<{self.width} x ", ">") if lanes else ("", "")
+            typed = self._patterns[key] = pattern.format(*_PLACES[: len(args)], t=first, r=result, n=n, e=e)
+        return Val(self.f.pure(typed.format(*names), scope), dtype, lanes, scope)
 
     def intrinsic(self, name: str, dtype: DType, *args: Val, flags: str = "", extra: str = "") -> Val:
         """A call of an intrinsic overloaded on the type of its first operand; `extra`: more arguments, as text."""
@@ -119,6 +125,15 @@ class Values:
 
     def lane_constant(self, values: Any, dtype: DType) -> Val:
         """A vector of Python numbers; lists shorter than the vector are filled with zeros."""
+        if not dtype.is_integer:  # -0.0 == 0.0, NaN != NaN
+            return self._new_lane_constant(values, dtype)
+        key = dtype, tuple(values)
+        known = self._lane_constants.get(key)
+        if known is None:
+            known = self._lane_constants[key] = self._new_lane_constant(values, dtype)
+        return known
+
+    def _new_lane_constant(self, values: Any, dtype: DType) -> Val:
         scalar = register_type(dtype)
         literals = [self.constant(v, dtype).ssa for v in values]
         literals += [self.constant(0, dtype).ssa] * (self.width - len(literals))
@@ -253,6 +268,7 @@ class Values:
         )
 
 
+_PLACES = ("{0}", "{1}", "{2}", "{3}")
 _SUFFIX = {"float": "f32", "double": "f64", "i1": "i1", "i8": "i8", "i32": "i32", "i64": "i64"}
 
 

@@ -618,20 +618,28 @@ _NAME = re.compile(r"%[\w.]+")
 
 def _alternated(pieces: Sequence[list[str]]) -> list[str]:
     """The lines of all pieces, interleaved; a line that uses a result of another piece comes after it."""
-    missing = {line.split(None, 1)[0] for piece in pieces for line in piece if " = " in line}
+    read = [[(line, *_names(line)) for line in piece] for piece in pieces]
+    missing = {name for piece in read for _, name, _ in piece if name}
     out: list[str] = []
-    at = [0] * len(pieces)
-    while any(k < len(piece) for k, piece in zip(at, pieces)):
-        for j, piece in enumerate(pieces):
+    at = [0] * len(read)
+    left = sum(map(len, read))
+    while left:
+        for j, piece in enumerate(read):
             if at[j] == len(piece):
                 continue
-            line = piece[at[j]]
-            name, *operands = _NAME.findall(line) if " = " in line else ("", *_NAME.findall(line))
+            line, name, operands = piece[at[j]]
             if missing.isdisjoint(operands):
                 out.append(line)
                 at[j] += 1
+                left -= 1
                 missing.discard(name)
     return out
+
+
+def _names(line: str) -> tuple[str, list[str]]:
+    """The name that an instruction gives its result, or '', and those that it uses."""
+    names = _NAME.findall(line)
+    return (names[0], names[1:]) if " = " in line else ("", names)
 
 
 # ---- from text to native code
