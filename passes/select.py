@@ -16,7 +16,7 @@ from gluonjit.ir.dims import hint
 from gluonjit.ir.graph import Builder, Graph, Op, Value, rewrite
 from gluonjit.ir.kernels import find_kernel
 from gluonjit.ir.kernels.element_plans import Loops, View
-from gluonjit.ir.kernels.op_plans import Host, Sequential
+from gluonjit.ir.kernels.op_plans import Host, Sequential, Sorting
 from gluonjit.ir.kernels.sort_words import sort_memory
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.structure import op_key
@@ -98,7 +98,7 @@ def _alone(op: Op, read: Container[Value], target: Machine) -> dict[str, Any] | 
         return KERNEL(Host())
     if op.name == "sort":
         memory = sort_memory(op.operands[0].type, op.attrs["axis"], op.attrs["count"]).all
-        return KERNEL(Sequential(tuple(k for k, r in enumerate(op.results) if r in read))) | SCRATCH(memory)
+        return KERNEL(Sorting(tuple(k for k, r in enumerate(op.results) if r in read))) | SCRATCH(memory)
     if op.name == "depthwise_gradient":
         return KERNEL(depthwise_gradient(op, target))
     if definition.has_own_kernel:

@@ -1,4 +1,4 @@
-"""Primitives whose elements depend on each other: `cumsum`, `scatter_add`, `sort`. The kernel `sequential`.
+"""Primitives whose elements depend on each other: `cumsum`, `scatter_add`. The kernel `sequential`.
 
 An array is viewed as [outer, n, inner] around the axis. Along it, steps follow each other; outer and
 inner indices are independent, so vectors run over the inner ones and threads share them.
@@ -10,7 +10,6 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
-from gluonjit.codegen.kernels.sorting import Sort
 from gluonjit.codegen.loops.access import Access, Buffer
 from gluonjit.codegen.loops.index import Affine, Var, affine, counter
 from gluonjit.codegen.math.values import Val
@@ -29,7 +28,7 @@ _SMALL = 1 << 12
 @writes(Sequential)
 def lower_sequential(name: str, op: Op, module: Module) -> None:
     """Appends the kernel to the module. Its table: the op's operands, then its results."""
-    lower = {"cumsum": _cumsum, "scatter_add": _scatter_add, "sort": _sort}.get(op.name)
+    lower = {"cumsum": _cumsum, "scatter_add": _scatter_add}.get(op.name)
     if lower is None:
         raise IRError(f"{op.name} has no sequential kernel")
     f = module.function(name)
@@ -56,7 +55,7 @@ def _bind(s: Access, var: Var, ssa: str) -> Affine:
     return affine(var)
 
 
-def _for_each(s: Access, count: Extent, work: Extent, body: Callable[[Affine], None]) -> None:
+def for_each(s: Access, count: Extent, work: Extent, body: Callable[[Affine], None]) -> None:
     """`body` for every index below `count`, divided among threads; `work`: elements per index."""
     f = s.f
     begin: Any = 0
@@ -95,7 +94,7 @@ def _lines(s: Access, outer: Extent, inner: Extent, work: Extent, line: Callable
         def task(t: Affine) -> None:
             run(t % vectors, lambda at: line(t // vectors, at))
 
-        _for_each(s, outer * vectors, work * min(inner, width), task)
+        for_each(s, outer * vectors, work * min(inner, width), task)
         return
     whole = s.whole(inner, width)
     partial = f.op(f"icmp slt i64 {f.extent(f.mul(whole, width))}, {f.extent(inner)}")
@@ -182,8 +181,3 @@ def _scatter_add(f: Function, s: Access, op: Op) -> None:
                 s.store(y, (row, at), s.add(s.load(here, (row, at)), s.load(u, (point, at))))
 
     _lines(s, 1, inner, rows + count, columns)
-
-
-def _sort(f: Function, s: Access, op: Op) -> None:
-    sort = Sort(f, s, op)
-    _for_each(s, sort.outer * sort.inner, 8 * sort.n, sort.line)

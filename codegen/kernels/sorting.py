@@ -1,4 +1,4 @@
-"""The kernel of `sort`, which is `sequential`: line by line.
+"""The kernel `sorting`, of `sort`: line by line.
 
 A key is an integer that orders as the element does, in signed order; equal elements (0 and -0, NaNs) have equal keys.
 If only values are wanted, keys alone are sorted, and elements made of them again. Otherwise keys are sorted together
@@ -14,17 +14,19 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
+from gluonjit.codegen.kernels.sequential import for_each
 from gluonjit.codegen.kernels.sorting_network import ROWS, Network
 from gluonjit.codegen.kernels.sorting_partition import sort_distributed, sort_in_place
 from gluonjit.codegen.kernels.sorting_words import Pairs, Words
 from gluonjit.codegen.kernels.vectors import fold, number, splat
 from gluonjit.codegen.loops.access import Access
 from gluonjit.codegen.loops.index import Affine
-from gluonjit.codegen.text.llvm import Function, vector
+from gluonjit.codegen.text.kernel_code import writes
+from gluonjit.codegen.text.llvm import Function, Module, vector
 from gluonjit.ir.annotations import KERNEL
 from gluonjit.ir.dims import Extent
 from gluonjit.ir.graph import Op
-from gluonjit.ir.kernels.op_plans import Sequential
+from gluonjit.ir.kernels.op_plans import Sorting
 from gluonjit.ir.kernels.sort_words import DISTRIBUTED, candidates, is_partial, sort_memory
 from gluonjit.ir.types import BF16, F16, F32, F64
 
@@ -34,7 +36,17 @@ _RANKED = 16
 """The longest line whose elements are ordered by comparing each with all others."""
 
 
-class Sort:
+@writes(Sorting)
+def lower_sorting(name: str, op: Op, module: Module) -> None:
+    """Appends the kernel to the module. Its table: the operand, then the results."""
+    f = module.function(name)
+    if all(r.size for r in op.results):
+        s = Access(f, module.target.width)
+        sort = _Sort(f, s, op)
+        for_each(s, sort.outer * sort.inner, 8 * sort.n, sort.line)
+
+
+class _Sort:
     """Writes the code for lines of an op, one after the other."""
 
     def __init__(self, f: Function, s: Access, op: Op) -> None:
@@ -45,7 +57,7 @@ class Sort:
         self.count: Extent = count or self.n
         self.descending = op.attrs["descending"]
         plan = KERNEL.of(op)
-        read = plan.read if isinstance(plan, Sequential) else None
+        read = plan.read if isinstance(plan, Sorting) else None
         self.read = range(len(op.results)) if read is None else read
         self.kept = candidates(count)
         self.partial = is_partial(self.n, count)

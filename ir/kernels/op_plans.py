@@ -17,19 +17,31 @@ _SORT, _ORDER = 0.3, 0.5
 
 @dataclass(frozen=True)
 class Sequential(Plan, kernel="sequential"):
-    """Primitives whose elements depend on each other: `cumsum`, `scatter_add`, `sort`."""
-
-    read: Annotated[tuple[int, ...] | None, "which results of a `sort` are read; others are not written"] = None
+    """Primitives whose elements depend on each other: `cumsum`, `scatter_add`."""
 
     shares = "lines, and what lies beside the axis"
     why = "one element after the other"
 
     def is_for(self, op: Op) -> bool:
-        return op.definition.has_own_kernel and all(0 <= k < len(op.results) for k in self.read or ())
+        return op.definition.has_own_kernel and op.name != "sort"
 
     def computing(self, op: Op) -> float:
-        if op.name != "sort":
-            return 2.0 * op.operands[-1].type.size
+        return 2.0 * op.operands[-1].type.size
+
+
+@dataclass(frozen=True)
+class Sorting(Plan, kernel="sorting"):
+    """`sort`."""
+
+    read: Annotated[tuple[int, ...] | None, "which results are read; others are not written"] = None
+
+    shares = "lines"
+    why = "one line after the other"
+
+    def is_for(self, op: Op) -> bool:
+        return op.name == "sort" and all(0 <= k < len(op.results) for k in self.read or ())
+
+    def computing(self, op: Op) -> float:
         x, axis = op.operands[0], op.attrs["axis"]
         return (_ORDER if op.attrs["order"] else _SORT) * math.log2(max(x.shape[axis], 2)) * x.type.size
 

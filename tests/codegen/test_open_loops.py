@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from gluonjit.codegen.kernels.sequential import lower_sequential
+from gluonjit.codegen.kernels.sorting import lower_sorting
 from gluonjit.codegen.loops.loops import supported
 from gluonjit.ir.annotations import KERNEL, STRIDES
 from gluonjit.ir.dims import named
@@ -236,7 +237,8 @@ def check_op(name, *types, tops=(100, 100, 100), **attrs):
     b = Builder("graph", "legal")
     graph = b.build(b.emit(name, [b.input(f"x{k}", t) for k, t in enumerate(types)], attrs))
     target = random.Random(print_graph(graph)).choice(runnable_targets())
-    run = opened(graph, target, lambda kernel, target, module: lower_sequential(kernel, graph.ops[0], module))
+    lower = lower_sorting if name == "sort" else lower_sequential
+    run = opened(graph, target, lambda kernel, target, module: lower(kernel, graph.ops[0], module))
     for k, n in enumerate(LENGTHS):
         s = {"n": n, "l": LENGTHS[(3 * k + 1) % len(LENGTHS)]}
         static = with_sizes(graph, s)
@@ -265,7 +267,7 @@ def test_sort_of_lines_that_may_be_longer_than_a_cache():
         b = Builder("graph", "legal")
         graph = b.build([b.sort(b.input("x", type), axis=1, order=False)])
         sort = graph.ops[0]
-        run = opened(graph, small, lambda kernel, target, module, op=sort: lower_sequential(kernel, op, module))
+        run = opened(graph, small, lambda kernel, target, module, op=sort: lower_sorting(kernel, op, module))
         for size in (0, 40, 33001):
             x = np.random.default_rng(size).standard_normal((2, size)) * 100
             x[1, ::7] = np.nan if type.dtype.is_float else 0

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from gluonjit.codegen.kernels.sequential import lower_sequential
+from gluonjit.codegen.kernels.sorting import lower_sorting
 from gluonjit.codegen.target import host
 from gluonjit.codegen.text.llvm import Module
 from gluonjit.ir.graph import Builder
@@ -26,7 +27,7 @@ def check(name, inputs, attrs, target=None, nthreads=1, at_end=False):
     graph = b.build(b.emit(name, [b.input(f"x{k}", type_of(x)) for k, x in enumerate(inputs)], attrs))
 
     def lower(kernel, target, module):
-        lower_sequential(kernel, graph.ops[0], module)
+        (lower_sorting if name == "sort" else lower_sequential)(kernel, graph.ops[0], module)
 
     got = run(graph, inputs, target, nthreads, lower, at_end)
     for k, (a, b) in enumerate(zip(got, evaluate(graph, inputs)[0])):

@@ -8,7 +8,7 @@ from gluonjit.ir.annotations import ANNOTATIONS, KERNEL, STRIDES, THREADS, annot
 from gluonjit.ir.kernels import all_kernels, find_kernel
 from gluonjit.ir.kernels.element_plans import Copy, Loops, View
 from gluonjit.ir.kernels.kernel_plan import Plan
-from gluonjit.ir.kernels.op_plans import Sequential
+from gluonjit.ir.kernels.op_plans import Sorting
 from gluonjit.ir.kernels.product_plans import Conv, Matmul, Winograd
 from gluonjit.ir.lexer import ParseError
 from gluonjit.ir.structure import op_key
@@ -33,8 +33,8 @@ def graph(annotations, level="fused"):
             Winograd(4, 4, 6, 16, 8, ahead=True),
             "winograd(height = 4, width = 4, rows = 6, columns = 16, block = 8, ahead = True)",
         ),
-        (Sequential((1,)), "sequential(read = (1,))"),
-        (Sequential((0, 1)), "sequential(read = (0, 1))"),
+        (Sorting((1,)), "sorting(read = (1,))"),
+        (Sorting((0, 1)), "sorting(read = (0, 1))"),
     ],
     ids=str,
 )
@@ -57,7 +57,7 @@ def test_plans_print_and_parse(plan, text):
         ("conv(pixels = 0, columns = 16, block = 1)", "pixels = 0 is not from 1 to 1024"),
         ("matmul(rows = 6, columns = 64, block = 9223372036854775807)", "is not from 1 to 2147483647"),
         ('loops(ahead = "pages")', "ahead = 'pages' is no"),
-        ("sequential(read = (0.5,))", "read = (0.5,) is no"),
+        ("sorting(read = (0.5,))", "read = (0.5,) is no"),
         ("view(into = True", "expected ',' or ')'"),
         ("conv(pixels = 1, columns = 16, block = 1, block = 2)", "field 'block' is given twice"),
     ],

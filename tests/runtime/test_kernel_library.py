@@ -87,7 +87,7 @@ def test_code_for_any_size_takes_what_depends_on_none(lowered):
     assert "loops" in static, "how many weights are packed depends on the width of vectors"
     lowered.clear()
     compile_graph(net(batch=dims.named("n")))
-    assert sorted(lowered) == [kind for kind in static if kind != "loops"] == ["matmul", "matmul", "sequential"]
+    assert sorted(lowered) == [kind for kind in static if kind != "loops"] == ["matmul", "matmul", "sorting"]
 
 
 def _alone(graph):
