@@ -66,6 +66,8 @@ def test_each_command_is_the_file_of_its_name():
     assert [*commands] == [*cli.COMMANDS]
     (alone,) = (a.choices for a in make_parser("dump")._actions if isinstance(a, argparse._SubParsersAction))
     assert [*alone] == ["dump"]
+    (none,) = (a.choices for a in make_parser("")._actions if isinstance(a, argparse._SubParsersAction))
+    assert [*none] == []
 
 
 def test_constants_fold(run):

@@ -30,7 +30,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         try:
             words = sys.argv[1:] if argv is None else argv
-            parser = make_parser(words[0] if words and words[0] in COMMANDS else None)
+            first = words[0] if words else None
+            parser = make_parser(first if first in COMMANDS else "" if first == "--version" else None)
             if not words:
                 parser.print_help(sys.stderr)
                 return 2
@@ -159,7 +160,8 @@ COMMANDS = (
 
 @functools.cache
 def make_parser(command: str | None = None) -> argparse.ArgumentParser:
-    """The parser of all commands, or of one alone: importing the others takes a quarter of a second."""
+    """The parser of all commands, of one alone, or, with "", of none: importing the others takes a quarter of a
+    second."""
     from gluonjit._version import version
 
     parser = _Parser(
@@ -169,6 +171,6 @@ def make_parser(command: str | None = None) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"gluonjit {version}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name in COMMANDS if command is None else (command,):
+    for name in COMMANDS if command is None else filter(None, (command,)):
         importlib.import_module(f"{__name__}.{name}").add_commands(commands)
     return parser
