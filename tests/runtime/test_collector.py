@@ -1,51 +1,44 @@
 """Work during which Python's garbage collector is off, and what it finds afterwards."""
 
-import gc
 import subprocess
 import sys
 import textwrap
 
-import pytest
-
+PREAMBLE = """
+import gc, weakref
 from gluonjit.runtime import collector
 from gluonjit.runtime.collector import without_collector
 
-
-@pytest.fixture(autouse=True)
-def never_yet(monkeypatch):
-    """As in a process that has compiled nothing; the tests' own has frozen what was there at its start."""
-    monkeypatch.setattr(collector, "_made_old", 0)
-    assert gc.isenabled()
-    frozen = gc.get_freeze_count()
-    gc.unfreeze()
-    yield
-    if frozen:
-        gc.freeze()
-
-
 class Node:
-    """An object that may be part of a cycle."""
+    '''An object that may be part of a cycle.'''
+
+def is_young(x):
+    '''Unless it is frozen, an object that is not young is old.'''
+    return any(x is y for generation in (0, 1) for y in gc.get_objects(generation=generation))
+
+def is_old(x):
+    return any(x is y for y in gc.get_objects(generation=2))
+"""
 
 
 def in_a_process_of_its_own(code):
-    """Looking at all objects, of which the tests' process has millions, takes seconds."""
-    preamble = "import gc, weakref\nfrom gluonjit.runtime.collector import without_collector\nclass Node:\n    pass\n"
-    done = subprocess.run([sys.executable, "-c", preamble + textwrap.dedent(code)], capture_output=True, text=True)
+    """Looking at all objects, of which the tests' process has millions, takes seconds; and that one has compiled, and
+    frozen what was there at its start."""
+    done = subprocess.run([sys.executable, "-c", PREAMBLE + textwrap.dedent(code)], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def is_young(x):
-    """Unless it is frozen, an object that is not young is old."""
-    return any(x is y for generation in (0, 1) for y in gc.get_objects(generation=generation))
-
-
 def test_what_was_made_is_not_looked_at_at_once():
-    with without_collector():
-        assert not gc.isenabled()
-        node = Node()
-        assert is_young(node)
-    assert gc.isenabled()
-    assert not is_young(node)
+    in_a_process_of_its_own(
+        """
+        with without_collector():
+            assert not gc.isenabled()
+            node = Node()
+            assert is_young(node)
+        assert gc.isenabled()
+        assert not is_young(node)
+        """
+    )
 
 
 def test_cycles_are_still_found_and_what_the_program_has_frozen_stays_frozen():
@@ -60,9 +53,6 @@ def test_cycles_are_still_found_and_what_the_program_has_frozen_stays_frozen():
         gc.collect()
         assert gone() is None
 
-        def is_old(x):
-            return any(x is y for y in gc.get_objects(generation=2))
-
         kept = Node()
         gc.freeze()
         with without_collector():
@@ -75,32 +65,41 @@ def test_cycles_are_still_found_and_what_the_program_has_frozen_stays_frozen():
     )
 
 
-def test_what_is_frozen_is_counted_a_few_times(monkeypatch):
+def test_what_is_frozen_is_counted_a_few_times():
     """It takes 12 ms per million objects."""
-    counted = []
-    monkeypatch.setattr(collector.gc, "get_freeze_count", lambda: counted.append(1) or 1)
-    for _ in range(collector._MOST + 3):
-        with without_collector():
-            pass
-    assert len(counted) == collector._MOST
+    in_a_process_of_its_own(
+        """
+        counted = []
+        gc.get_freeze_count = lambda: counted.append(1) or 1
+        for _ in range(collector._MOST + 3):
+            with without_collector():
+                pass
+        assert len(counted) == collector._MOST
+        """
+    )
 
 
 def test_a_program_that_compiles_again_and_again_gets_rid_of_its_cycles():
-    for _ in range(collector._MOST):
+    in_a_process_of_its_own(
+        """
+        for _ in range(collector._MOST):
+            with without_collector():
+                node = Node()
+            assert not is_young(node)
         with without_collector():
             node = Node()
-        assert not is_young(node)
-    with without_collector():
-        node = Node()
-    assert is_young(node)
+        assert is_young(node)
+        """
+    )
 
 
 def test_a_collector_that_is_off_stays_off():
-    gc.disable()
-    try:
+    in_a_process_of_its_own(
+        """
+        gc.disable()
         with without_collector():
             node = Node()
         assert not gc.isenabled()
         assert is_young(node)
-    finally:
-        gc.enable()
+        """
+    )
