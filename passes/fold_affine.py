@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from gluonjit.ir.graph import Builder, Graph, Op, Rewriter, Value
 from gluonjit.ir.primitives.contraction import free_axes
-from gluonjit.ir.primitives.convolution import Layout
+from gluonjit.ir.primitives.convolution_layout import Layout
 from gluonjit.ir.primitives.movement import broadcast_dims
 from gluonjit.ir.types import F32, F64
 from gluonjit.passes.dce import dce

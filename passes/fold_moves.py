@@ -19,7 +19,7 @@ import numpy as np
 
 from gluonjit.ir.dims import is_static
 from gluonjit.ir.graph import Builder, Graph, Op, Value, rewrite
-from gluonjit.ir.primitives.convolution import Layout
+from gluonjit.ir.primitives.convolution_layout import Layout
 from gluonjit.ir.primitives.reduction import identity
 from gluonjit.passes.dce import dce
 from gluonjit.passes.manager import register_pass

@@ -18,7 +18,7 @@ from typing import Any
 
 from gluonjit.ir.dims import Extent, divides, hint
 from gluonjit.ir.graph import Graph, Op, Rewriter, Value
-from gluonjit.ir.primitives.convolution import Layout
+from gluonjit.ir.primitives.convolution_layout import Layout
 from gluonjit.ir.primitives.movement import broadcast_dims
 from gluonjit.passes.manager import register_pass
 

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 from gluonjit.ir.dims import hint
 from gluonjit.ir.graph import Builder, Graph, Op, Value, rewrite
-from gluonjit.ir.primitives.convolution import Layout
+from gluonjit.ir.primitives.convolution_layout import Layout
 from gluonjit.ir.types import F32, F64
 from gluonjit.passes.dce import dce
 from gluonjit.passes.manager import register_pass

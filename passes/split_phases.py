@@ -12,7 +12,7 @@ from typing import Any
 
 from gluonjit.ir.graph import Builder, Graph, Op, Value, rewrite
 from gluonjit.ir.primitives.conv_phases import MOST_PHASES, Phase, phases_of
-from gluonjit.ir.primitives.convolution import Layout
+from gluonjit.ir.primitives.convolution_layout import Layout
 from gluonjit.ir.primitives.movement import interleaved
 from gluonjit.passes.manager import register_pass
 

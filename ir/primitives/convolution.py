@@ -15,48 +15,25 @@ terms. Negative: that many positions outside are terms, as zeros.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gluonjit.ir.opdef import REQUIRED, primitive
 from gluonjit.ir.primitives.checks import NUMERIC, check_kind, check_same_dtype, ints, window_extent
 from gluonjit.ir.primitives.convolution_eval import evaluate
-from gluonjit.ir.primitives.depthwise_filters import fits
+from gluonjit.ir.primitives.convolution_gradients import cotangents
+from gluonjit.ir.primitives.convolution_layout import Layout, Window
 from gluonjit.ir.primitives.movement import both
 from gluonjit.ir.primitives.reduction import accumulator
-from gluonjit.ir.types import IRError, TensorType, dtype_of
+from gluonjit.ir.types import IRError, TensorType
 
 if TYPE_CHECKING:
     from gluonjit.ir.graph import Emitter
 
 
 Index = Any
-
-
-class Layout(NamedTuple):
-    """The axes of input, weight and result by meaning, parsed from letters such as ('NC01', 'OI01', 'NC01')."""
-
-    input: tuple[int, ...]  # axes of N, C, then spatial 0, 1, …
-    weight: tuple[int, ...]  # axes of O, I, then spatial
-    result: tuple[int, ...]  # axes of N, C, then spatial
-
-    @staticmethod
-    @lru_cache(maxsize=256)
-    def parse(letters: tuple[str, str, str]) -> Layout:
-        if not isinstance(letters, tuple) or not all(isinstance(text, str) for text in letters) or len(letters) != 3:
-            raise IRError(f"layout must be three strings (input, weight, result), got {letters!r}")
-        spatial = "".join(map(str, range(max(len(letters[0]) - 2, 0))))
-        axes = []
-        for text, first in zip(letters, ("NC", "OI", "NC")):
-            wanted = first + spatial
-            if sorted(text) != sorted(wanted):
-                raise IRError(f"layout {text!r} must be a permutation of {wanted!r}")
-            axes.append(tuple(text.index(letter) for letter in wanted))
-        return Layout(*axes)
 
 
 def _infer(
@@ -171,7 +148,7 @@ def _eval(x: Any, w: Any, layout: Sequence[str], blank_low: Any, blank_high: Any
     axes = Layout.parse(tuple(layout))
     none = (0,) * (x.ndim - 2)
     if not any(blank_low or none) and not any(blank_high or none):
-        return evaluate(x, w, axes, **attrs)
+        return _evaluated(x, w, axes, **attrs)
     for axis, first, last in zip(axes.input[2:], blank_low or none, blank_high or none, strict=True):
         x = x[(slice(None),) * axis + (slice(max(first, 0), x.shape[axis] - max(last, 0)),)]
         width = [(0, 0)] * x.ndim
@@ -179,18 +156,11 @@ def _eval(x: Any, w: Any, layout: Sequence[str], blank_low: Any, blank_high: Any
         x = np.pad(x, width)
     for key, blank in (("low", blank_low or none), ("high", blank_high or none)):
         attrs[key] = tuple(n + k for n, k in zip(attrs[key], blank, strict=True))
-    return evaluate(x, w, axes, **attrs)
+    return _evaluated(x, w, axes, **attrs)
 
 
-# gradients ------------------------------------------------------------------------------------------------------------
-
-
-def _dilated(n: int, by: int) -> int:
-    return (n - 1) * by + 1 if n else 0
-
-
-def _swapped(letters: str, first: str, second: str) -> str:
-    return letters.translate(str.maketrans(first + second, second + first))
+def _evaluated(x: Any, w: Any, axes: Layout, groups: int, **window: Any) -> Any:
+    return evaluate(x, w, axes, Window(**window), groups)
 
 
 def _vjp(
@@ -199,165 +169,14 @@ def _vjp(
     y: Any,
     x: Any,
     w: Any,
-    stride: Sequence[int],
-    low: Sequence[int],
-    high: Sequence[int],
-    dilation: Sequence[int],
-    input_dilation: Sequence[int],
+    *,
     groups: int,
-    layout: tuple[str, str, str],
+    layout: Any,
     blank_low: Any,
     blank_high: Any,
+    **window: Any,
 ) -> tuple[Any, Any]:
-    """Both cotangents are correlations again; with q = r * stride + k * dilation - low, an input position dilated,
-
-    dx[q / input_dilation] = sum of g[r] w[k] over r, k: g dilated by `stride`, with the taps in reverse order;
-    dw[k]                  = sum of g[r] x[q / input_dilation] over r: `stride` and `dilation` change places.
-
-    Zeros that are written out as padding (`blank_low`, `blank_high`) get a cotangent, too; what pads drops it.
-    """
-    axes = Layout.parse(layout)
-    spatial = range(len(axes.input) - 2)
-    size = [x.shape[axes.input[k + 2]] for k in spatial]
-    taps = [w.shape[axes.weight[k + 2]] for k in spatial]
-    count = [g.shape[axes.result[k + 2]] for k in spatial]
-    if 0 in g.shape or 0 in x.shape:  # empty sums
-        return tuple(b.broadcast(b.constant(0, dtype_of(g)), shape=v.shape) for v in (x, w))  # type: ignore[return-value]
-
-    reach = [(n - 1) * by for n, by in zip(taps, dilation, strict=True)]
-    low_x = [r - a for r, a in zip(reach, low, strict=True)]
-    high_x = [
-        _dilated(n, inner) + r - a - _dilated(m, s)
-        for n, inner, r, a, m, s in zip(size, input_dilation, reach, low_x, count, stride, strict=True)
-    ]
-    flipped = b.reverse(w, axes=tuple(axis for axis, n in zip(axes.weight[2:], taps, strict=True) if n > 1))
-    letters = _swapped(layout[1], "O", "I")
-    if groups > 1:
-        flipped, letters = _per_group(b, flipped, axes.weight, groups), "OI" + "".join(map(str, spatial))
-    dx = b.conv(
-        g,
-        flipped,
-        stride=tuple(input_dilation),
-        low=tuple(low_x),
-        high=tuple(high_x),
-        dilation=tuple(dilation),
-        input_dilation=tuple(stride),
-        groups=groups,
-        layout=(layout[2], letters, layout[0]),
-    )
-
-    high_w = [
-        r + (m - 1) * s + 1 - a - _dilated(n, inner)
-        for r, m, s, a, n, inner in zip(reach, count, stride, low, size, input_dilation, strict=True)
-    ]
-    window: dict[str, Any] = {
-        "stride": tuple(dilation),
-        "low": tuple(low),
-        "high": tuple(high_w),
-        "dilation": tuple(stride),
-        "input_dilation": tuple(input_dilation),
-    }
-    if groups == 1:
-        # The batch is summed over: it takes the place of channels; channels that of the batch.
-        letters_w = (
-            _swapped(layout[0], "N", "C"),
-            layout[2].translate(str.maketrans("NC", "IO")),
-            layout[1].translate(str.maketrans("IO", "NC")),
-        )
-        return dx, b.conv(x, g, **window, layout=letters_w)
-    if w.shape[axes.weight[1]] == 1 and set(input_dilation) == {1}:
-        if groups == w.shape[axes.weight[0]] and fits(dtype_of(g), taps, stride, low, dilation):
-            return dx, _depthwise_filters(b, x, g, w, axes, stride=stride, low=low, dilation=dilation)
-        return dx, _depthwise_weight(b, x, g, w, axes, stride, low, dilation)
-    return dx, _grouped_weight(b, x, g, w, axes, groups, window)
-
-
-def _per_group(b: Emitter, w: Any, axes: Sequence[int], groups: int) -> Any:
-    """The weight (O, I, taps…) with inputs and filters swapped within each group: (groups * I, O / groups, taps…)."""
-    filters, depth, *taps = (w.shape[k] for k in axes)
-    apart = b.reshape(b.transpose(w, perm=tuple(axes)), shape=(groups, filters // groups, depth, *taps))
-    swapped = b.transpose(apart, perm=(0, 2, 1, *range(3, 3 + len(taps))))
-    return b.reshape(swapped, shape=(groups * depth, filters // groups, *taps))
-
-
-def _depthwise_filters(b: Emitter, x: Any, g: Any, w: Any, axes: Layout, **window: Any) -> Any:
-    """The weight's cotangent where each channel has one filter."""
-
-    def last(v: Any, order: Sequence[int]) -> Any:
-        n, c, *rest = order
-        return b.transpose(v, perm=(n, *rest, c))
-
-    taps = tuple(w.shape[k] for k in axes.weight[2:])
-    window = {name: tuple(value) for name, value in window.items()}
-    dw = b.depthwise_gradient(last(x, axes.input), last(g, axes.result), taps=taps, **window)
-    dw = b.reshape(dw, shape=(*taps, 1, w.shape[axes.weight[0]]))
-    # As taps…, I, O.
-    order = [*axes.weight[2:], axes.weight[1], axes.weight[0]]
-    return b.transpose(dw, perm=tuple(sorted(range(len(order)), key=lambda k: order[k])))
-
-
-def _depthwise_weight(
-    b: Emitter,
-    x: Any,
-    g: Any,
-    w: Any,
-    axes: Layout,
-    stride: Sequence[int],
-    low: Sequence[int],
-    dilation: Sequence[int],
-) -> Any:
-    """The weight's cotangent where each filter reads a single channel that others may read, too: for each tap, the sum
-    per channel of g times the elements of x that the tap reads."""
-    rank = len(axes.input)
-    taps = [w.shape[k] for k in axes.weight[2:]]
-    size = [x.shape[k] for k in axes.input[2:]]
-    count = [g.shape[k] for k in axes.result[2:]]
-    channels, filters = x.shape[axes.input[1]], g.shape[axes.result[1]]
-    # As N, C, spatial….
-    x, g = b.transpose(x, perm=axes.input), b.transpose(g, perm=axes.result)
-    each = filters // channels
-    sums = []
-    for tap in itertools.product(*map(range, taps)):
-        # Result r reads x[r * stride + tap * dilation - low], where that is inside.
-        shift = [t * d - a for t, d, a in zip(tap, dilation, low, strict=True)]
-        first = [max(0, -(m // s)) for m, s in zip(shift, stride, strict=True)]
-        last = [min(n, (k - 1 - m) // s + 1) for n, k, m, s in zip(count, size, shift, stride, strict=True)]
-        if any(a >= z for a, z in zip(first, last)):
-            sums.append(b.broadcast(b.constant(0, dtype_of(g)), shape=(filters,)))
-            continue
-        length = tuple(z - a for a, z in zip(first, last))
-        there = tuple(a * s + m for a, s, m in zip(first, stride, shift))
-        step = (1, 1, *stride)
-        part = b.slice(x, start=(0, 0, *there), size=(*x.shape[:2], *length), step=step if set(step) != {1} else None)
-        cotangent = b.slice(g, start=(0, 0, *first), size=(*g.shape[:2], *length))
-        if each > 1:
-            cotangent = b.reshape(cotangent, shape=(g.shape[0], channels, each, *length))
-            part = b.reshape(part, shape=(x.shape[0], channels, 1, *length))
-            part = b.broadcast(part, shape=cotangent.shape)
-        product = part * cotangent
-        kept = 3 if each > 1 else 2
-        total = b.reduce(product, op="sum", axes=(0, *range(kept, len(product.shape))))
-        sums.append(b.reshape(total, shape=(filters,)))
-    rows = b.concat(*(b.reshape(v, shape=(1, filters)) for v in sums), axis=0)
-    dw = b.reshape(b.transpose(rows, perm=(1, 0)), shape=(filters, 1, *taps))
-    inverse = sorted(range(rank), key=lambda k: axes.weight[k])
-    return b.transpose(dw, perm=tuple(inverse))
-
-
-def _grouped_weight(b: Emitter, x: Any, g: Any, w: Any, axes: Layout, groups: int, window: dict[str, Any]) -> Any:
-    """The weight's cotangent by one correlation in which every group has the batch as channels."""
-    spatial = "".join(str(k) for k in range(len(axes.input) - 2))
-    batch, channels, *size = (x.shape[k] for k in axes.input)
-    _, filters, *count = (g.shape[k] for k in axes.result)
-    depth, each = channels // groups, filters // groups
-    rest = tuple(range(3, 3 + len(size)))
-    x = b.reshape(b.transpose(x, perm=axes.input), shape=(batch, groups, depth, *size))
-    x = b.reshape(b.transpose(x, perm=(2, 1, 0, *rest)), shape=(depth, groups * batch, *size))
-    g = b.reshape(b.transpose(g, perm=axes.result), shape=(batch, groups, each, *count))
-    g = b.reshape(b.transpose(g, perm=(1, 2, 0, *rest)), shape=(filters, batch, *count))
-    dw = b.conv(x, g, **window, groups=groups, layout=("NC" + spatial, "OI" + spatial, "CN" + spatial))
-    inverse = sorted(range(len(axes.weight)), key=lambda k: axes.weight[k])
-    return b.transpose(dw, perm=tuple(inverse))  # dw is (filters, depth, taps…)
+    return cotangents(b, g, x, w, Window(**window), groups, layout)
 
 
 primitive(

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from gluonjit.ir.primitives.conv_phases import numpy_divides, phases_of
+from gluonjit.ir.primitives.convolution_layout import Layout, Window
 from gluonjit.ir.primitives.reduction import accumulator
 from gluonjit.ir.types import dtype_of
 
@@ -28,41 +29,22 @@ _COLUMNS = 1 << 20  # elements of the column buffer
 _PLANES = 1 << 15  # elements of a result that are summed over all taps before the next ones: they stay in the cache
 
 
-def evaluate(
-    x: np.ndarray,
-    w: np.ndarray,
-    axes: Any,
-    stride: Sequence[int],
-    low: Sequence[int],
-    high: Sequence[int],
-    dilation: Sequence[int],
-    input_dilation: Sequence[int],
-    groups: int,
-) -> np.ndarray:
-    """`axes` is a `convolution.Layout`; the rest are the primitive's attributes."""
+def evaluate(x: np.ndarray, w: np.ndarray, axes: Layout, window: Window, groups: int) -> np.ndarray:
     if x.dtype != w.dtype:
         raise TypeError(f"convolution of {x.dtype} with {w.dtype}")
     dtype = dtype_of(x)
     wide = accumulator(dtype).numpy
     x = x.transpose(axes.input).astype(wide, copy=False)
     w = w.transpose(axes.weight).astype(wide, copy=False)
-    y = _convolved(x, w, stride, low, high, dilation, input_dilation, groups)
+    y = _convolved(x, w, window, groups)
     # From N, C, spatial to the result's layout.
     y = y.transpose(sorted(range(y.ndim), key=lambda k: axes.result[k]))
     return y.astype(dtype.numpy, copy=False)
 
 
-def _convolved(
-    x: np.ndarray,
-    w: np.ndarray,
-    stride: Sequence[int],
-    low: Sequence[int],
-    high: Sequence[int],
-    dilation: Sequence[int],
-    inner: Sequence[int],
-    groups: int,
-) -> np.ndarray:
-    """The convolution of N, C, spatial with O, I, spatial; `inner` is the dilation of `x`."""
+def _convolved(x: np.ndarray, w: np.ndarray, window: Window, groups: int) -> np.ndarray:
+    """The convolution of N, C, spatial with O, I, spatial."""
+    stride, low, high, dilation, inner = window
     taps = w.shape[2:]
     whole = [((n - 1) * k + 1 if n else 0) + a + b for n, a, b, k in zip(x.shape[2:], low, high, inner)]
     out = tuple((n - (k - 1) * d - 1) // s + 1 for n, k, s, d in zip(whole, taps, stride, dilation))
@@ -72,7 +54,7 @@ def _convolved(
         mask = _padded(np.ones((1, 1, *x.shape[2:]), bool), low, high, inner)
         return _by_taps(_padded(x, low, high, inner), mask, w, out, stride, dilation, groups)
     if numpy_divides(out, inner) and any(k > 1 and s == 1 for k, s in zip(inner, stride)):
-        return _by_phases(x, w, out, stride, low, high, dilation, inner, groups)
+        return _by_phases(x, w, out, window, groups)
     x = _padded(x, low, high, inner)
     if math.prod(taps) == 1 and all(s == 1 for s in stride):
         return _pointwise(x, w, groups)
@@ -81,32 +63,24 @@ def _convolved(
     return _by_columns(x, w, out, stride, dilation, groups)
 
 
-def _by_phases(
-    x: np.ndarray,
-    w: np.ndarray,
-    out: tuple[int, ...],
-    stride: Sequence[int],
-    low: Sequence[int],
-    high: Sequence[int],
-    dilation: Sequence[int],
-    inner: Sequence[int],
-    groups: int,
-) -> np.ndarray:
+def _by_phases(x: np.ndarray, w: np.ndarray, out: tuple[int, ...], window: Window, groups: int) -> np.ndarray:
     """Each phase by itself, along the axes without strides whose input is dilated."""
+    stride, low, high, dilation, inner = window
     y = np.zeros((x.shape[0], w.shape[0], *out), x.dtype)
     axes = [k for k, (by, s) in enumerate(zip(inner, stride)) if by > 1 and s == 1]
     choices = [phases_of(out[k], x.shape[k + 2], w.shape[k + 2], low[k], dilation[k], inner[k]) for k in axes]
     for numbers in itertools.product(*[range(inner[k]) for k in axes]):
-        own: dict[str, list[int]] = {"low": [*low], "high": [*high], "dilation": [*dilation], "inner": [*inner]}
+        first, last, apart, between = [*low], [*high], [*dilation], [*inner]
         target, filters = [slice(None)] * y.ndim, [slice(None)] * w.ndim
         phases = [choice[number] for choice, number in zip(choices, numbers)]
         if any(phase.length <= 0 or phase.taps <= 0 for phase in phases):
             continue
         for k, number, phase in zip(axes, numbers, phases):
-            own["low"][k], own["high"][k] = phase.low, phase.high(phase.length, x.shape[k + 2])
-            own["dilation"][k], own["inner"][k] = phase.dilation, 1
+            first[k], last[k] = phase.low, phase.high(phase.length, x.shape[k + 2])
+            apart[k], between[k] = phase.dilation, 1
             target[k + 2], filters[k + 2] = slice(number, None, inner[k]), slice(phase.first, None, phase.step)
-        y[tuple(target)] = _convolved(x, w[tuple(filters)], stride, groups=groups, **own)
+        own = Window(stride, first, last, apart, between)
+        y[tuple(target)] = _convolved(x, w[tuple(filters)], own, groups)
     return y
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from gluonjit.ir.dims import Dim, Extent
 from gluonjit.ir.graph import Op, Value
-from gluonjit.ir.primitives.convolution import Layout
+from gluonjit.ir.primitives.convolution_layout import Layout
 from gluonjit.ir.primitives.reduction import identity
 from gluonjit.onnx.exporting.onnx_writer import Unsupported, Writer, lowering
 
