@@ -15,7 +15,7 @@ What a group can be:
 buffer and costs nothing, so it joins none. Constants of one element are copied into the groups that use them, as are
 index constants of gathers; uniform constants become broadcasts of one element. To limit recomputation, `reps` counts
 how often each element of a value would be evaluated: if more than once, only values that cost nothing (movement of a
-buffer, iota, constants) may join.
+buffer, iota, constants) may join. At last, groups that sum up the same columns of one array are joined.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gluonjit.ir.dims import hint
+from gluonjit.ir.dims import hint, is_static
 from gluonjit.ir.graph import Graph, Op, Rewriter, Value, reemit, subgraph
+from gluonjit.ir.types import F32
 from gluonjit.passes.cse import cse
 from gluonjit.passes.hoist import fixed_ops
 from gluonjit.passes.lift import mark_captured
@@ -56,6 +57,8 @@ class Group:
     reduces: bool = False
     several: bool = False
     """Whether it has results besides the root's."""
+    sums: set[Op] = field(default_factory=set)
+    """Other sums over the same terms' places, which are results, too (`_join_sums`)."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -195,7 +198,58 @@ def _group(graph: Graph) -> dict[Op, Group]:
         group = Group(op)
         _join(group, op, graph)
         group_of[op] = group
+    _join_sums(graph, group_of)
     return group_of
+
+
+def _join_sums(graph: Graph, group_of: dict[Op, Group]) -> None:
+    """Joins sums down the same columns of terms that have an array in common, such as both sums of the gradient of a
+    batch normalization: its kernel then reads the array once."""
+    position = {op: k for k, op in enumerate(graph.ops)}
+    alike: dict[Hashable, list[Group]] = {}
+    for group in dict.fromkeys(group_of.values()):
+        op = _sum_of_columns(group)
+        if op is not None:
+            alike.setdefault((op.operands[0].type, op.attrs["axes"]), []).append(group)
+    for groups in alike.values():
+        later: Group | None = None
+        for group in sorted(groups, key=lambda g: position[g.root], reverse=True):
+            if later is None or not _can_join(group, later, graph, position):
+                later = group
+                continue
+            later.ops |= group.ops
+            later.sums |= {group.root}
+            later.several = True
+            group_of.update(dict.fromkeys(group.ops, later))
+
+
+_LONG = 64
+"""Terms of sums that are worth a kernel together."""
+
+
+def _sum_of_columns(group: Group) -> Op | None:
+    """The group's only reduction, if it is a long sum of f32 over axes in front of those that lie side by side, and the
+    group's result has its shape."""
+    reductions = [op for op in group.ops if op.definition.accumulates]
+    if len(reductions) != 1 or group.several:
+        return None
+    (op,) = reductions
+    if op.name != "reduce" or op.attrs["op"] != "sum" or op.result.dtype is not F32 or op.result.shape != group.shape:
+        return None
+    source, axes = op.operands[0], op.attrs["axes"]
+    if not is_static(source.shape) or source.ndim - 1 in axes or math.prod(source.shape[k] for k in axes) <= _LONG:
+        return None
+    return op
+
+
+def _can_join(group: Group, later: Group, graph: Graph, position: dict[Op, int]) -> bool:
+    """Whether a group, which comes before `later`, may be computed there."""
+    ops, shared = group.ops | later.ops, _operands(group.ops) & _operands(later.ops)
+    if len(ops) > MAX_OPS or len(_operands(ops)) > MAX_OPERANDS:
+        return False
+    if not any(math.prod(v.shape) > math.prod(group.shape) for v in shared if is_static(v.shape)):
+        return False
+    return all(position[user] > position[later.root] for user in graph.uses.get(group.root.result, ()))
 
 
 def _epilogue_ops(graph: Graph) -> set[Op]:
@@ -388,7 +442,8 @@ class _Fused(Rewriter):
         ops = sorted(group.ops, key=self.position.__getitem__)
         outside = _operands(group.ops)
         operands = list(dict.fromkeys(v for op in ops for v in op.operands if v in outside))
-        others = [r for op in ops for r in op.results if r in self.results and op is not root]
+        inside = [op for op in ops if op is not root]
+        others = [r for op in inside for r in op.results if r in self.results or op in group.sums]
         outputs = [*root.results, *others]
         region = cse(subgraph("body", ops, operands, outputs, "fused"))
         names = [v.name for v in outputs]
