@@ -7,6 +7,7 @@ arguments, keeps the prepared values (packed weights …) up to date, provides a
 from __future__ import annotations
 
 import copy
+import ctypes
 import functools
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -18,6 +19,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from gluonjit.codegen.block_memory import LARGE
+from gluonjit.codegen.entry import Array
 from gluonjit.codegen.interface import Interface, Layout, Prepare
 from gluonjit.common.stages import stage
 from gluonjit.ir.dims import aligned
@@ -39,6 +41,23 @@ class CodeSource(NamedTuple):
     target: Machine
     tuned: bool = False
 
+
+_DATA = int(Array.DATA)
+_word = ctypes.c_size_t.from_address
+
+
+def _by_layout(x: np.ndarray) -> int:
+    return _word(id(x) + _DATA).value
+
+
+def _by_ctypes(x: np.ndarray) -> int:
+    return x.ctypes.data
+
+
+_probe = np.empty(1)
+address_of: Callable[[np.ndarray], int] = _by_layout if _by_layout(_probe) == _probe.ctypes.data else _by_ctypes
+"""The address of an array's first element. `x.ctypes` makes an object each time, which takes eight times as long; a
+small step of training asks some seventy times."""
 
 MEASURING = 2
 """Further words at the end of a table, for code that measures itself (`codegen/threads/stamps.py`)."""
@@ -91,7 +110,7 @@ class NativeFunction:
         self.constants = [aligned_copy(c) for c in layout.constants]
         self.template = np.zeros(layout.size + MEASURING, np.int64)
         for slot, constant in zip(layout.constant_slots, self.constants, strict=True):
-            self.template[slot] = constant.ctypes.data
+            self.template[slot] = address_of(constant)
 
     def sized(self, sizes: Mapping[str, int]) -> NativeFunction:
         """The same function for these sizes of its open dimensions."""
@@ -112,9 +131,9 @@ class NativeFunction:
 
     def fill(self, table: np.ndarray, arena: np.ndarray) -> None:
         """Puts arena, scratch and team into a table."""
-        table[self.layout.arena_slot] = arena.ctypes.data
-        table[self.layout.scratch_slot] = arena.ctypes.data + self.scratch_offset
-        table[self.layout.team_slot] = threads.block.ctypes.data
+        table[self.layout.arena_slot] = address_of(arena)
+        table[self.layout.scratch_slot] = address_of(arena) + self.scratch_offset
+        table[self.layout.team_slot] = address_of(threads.block)
 
     @property
     def working_memory(self) -> int:
@@ -155,7 +174,7 @@ class NativeFunction:
 
     def enter(self, address: int, table: np.ndarray, nthreads: int) -> None:
         """Runs the code at `address`, which takes tables like this function, in its way."""
-        threads.run(address, table.ctypes.data, nthreads, self.layout.cost, self._flush)
+        threads.run(address, address_of(table), nthreads, self.layout.cost, self._flush)
 
 
 class Bound:
@@ -171,7 +190,7 @@ class Bound:
         layout = function.layout
         for slots, arrays in ((layout.input_slots, inputs), (layout.result_slots, results)):
             for slot, x in zip(slots, arrays, strict=True):
-                self._table[slot] = x.ctypes.data
+                self._table[slot] = address_of(x)
 
     def __call__(self) -> None:
         """Runs the call; two threads must not do so at once."""
@@ -264,7 +283,7 @@ class Prepared:
         arrays = [inputs[k] for k in self.inputs]
         if self.made_by is None or now is None or not all(isinstance(v, tuple) for v in now):
             return None
-        return self.made_by, self.same[0], now, tuple(a.ctypes.data if a is not None else None for a in arrays)
+        return self.made_by, self.same[0], now, tuple(address_of(a) if a is not None else None for a in arrays)
 
     def _compute(self, inputs: Sequence[np.ndarray | None]) -> Results:
         layout = self.function.layout
@@ -280,8 +299,8 @@ class Prepared:
             for t in layout.result_types
         )
         arrays = [inputs[k] for k in self.inputs]
-        pointers = {slot: a.ctypes.data for slot, a in zip(layout.input_slots, arrays, strict=True) if a is not None}
-        pointers.update((s, r.ctypes.data) for s, r in zip(layout.result_slots, results, strict=True))
+        pointers = {slot: address_of(a) for slot, a in zip(layout.input_slots, arrays, strict=True) if a is not None}
+        pointers.update((s, address_of(r)) for s, r in zip(layout.result_slots, results, strict=True))
         with nullcontext() if changes else stage("packing parameters"):
             self.function.call(pointers)
         return results
@@ -441,10 +460,10 @@ class Executable:
             return self.fitting(inputs).run(inputs, versions, release, watch)
         arrays = self.check(inputs)
         held = self.refresh(arrays, versions, release)
-        pointers = {k: a.ctypes.data for k, a in enumerate(arrays) if a is not None and k not in self.unread}
-        pointers.update((slot, r.ctypes.data) for slot, r in held.items())
+        pointers = {k: address_of(a) for k, a in enumerate(arrays) if a is not None and k not in self.unread}
+        pointers.update((slot, address_of(r)) for slot, r in held.items())
         results = self._new_results()
-        pointers.update((s, r.ctypes.data) for s, r in zip(self.main.layout.result_slots, results, strict=True))
+        pointers.update((s, address_of(r)) for s, r in zip(self.main.layout.result_slots, results, strict=True))
         layout = self.main.layout
         if watch is not None and layout.ready:
             self.main.call(

@@ -17,7 +17,7 @@ from gluonjit.codegen.text import llvm
 from gluonjit.codegen.text.intrinsics import flush_bits
 from gluonjit.ir.types import IRError, tensor
 from gluonjit.runtime import mode, native
-from gluonjit.runtime.executable import Executable
+from gluonjit.runtime.executable import Executable, address_of
 from gluonjit.runtime.fast_call import fast_call
 from gluonjit.runtime.kept_blocks import STATE
 from gluonjit.runtime.storage import EPOCH, Storage
@@ -319,3 +319,9 @@ def test_denormals_are_flushed_if_asked_for_and_kept_outside(cost):
         for result in (entry(executable)(a, a)._array, executable.run([a._array, a._array])[0][0]):
             assert (result == (0 if flush and flush_bits(host()) else tiny + tiny)).all()
         assert np.add(a._array, a._array)[0, 0] == tiny + tiny != 0
+
+
+def test_addresses_are_those_of_numpy():
+    x = np.arange(24, dtype=np.float32).reshape(4, 6)
+    for array in (x, x[1:, 2:], x[::-1], x.T, x[:, :0], np.array(3.0), np.frombuffer(b"abcd", np.uint8)):
+        assert address_of(array) == array.ctypes.data
