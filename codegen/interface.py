@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from gluonjit.common.lazy import cached_property
 from gluonjit.ir.dims import LOWEST, at
 from gluonjit.ir.machine import WORTH_A_THREAD
 from gluonjit.ir.sizes import sized

@@ -18,10 +18,10 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from fractions import Fraction
-from functools import cached_property
 from itertools import product
 from typing import Any
 
+from gluonjit.common.lazy import cached_property
 from gluonjit.ir.types import IRError
 
 LOWEST = 2

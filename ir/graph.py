@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import zip_longest
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from weakref import ref
 
 import numpy as np
 
+from gluonjit.common.lazy import cached_property
 from gluonjit.common.signals import is_from_signal
 from gluonjit.ir import opdef
 from gluonjit.ir.dims import Dim, Extent, Undecided, names_of

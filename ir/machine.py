@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
+from gluonjit.common.lazy import cached_property
 from gluonjit.ir.types import BF16, F16, F32, F64, I8, I32, DType, IRError
 
 CACHES = (32 << 10, 512 << 10, 8 << 20)

@@ -22,11 +22,11 @@ import hashlib
 import os
 import time
 from collections.abc import Hashable, Sequence
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
+from gluonjit.common.lazy import cached_property
 from gluonjit.ir.dims import aligned
 from gluonjit.ir.machine import ALIGNMENT
 from gluonjit.ir.types import TensorType

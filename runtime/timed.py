@@ -25,6 +25,7 @@ from gluonjit.codegen.text.intrinsics import time_stamp
 from gluonjit.codegen.text.llvm import Loaded, Module
 from gluonjit.codegen.threads.stamps import Site, Stamps
 from gluonjit.common.aside import aside
+from gluonjit.common.lazy import cached_property
 from gluonjit.common.stages import muted
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import Machine
@@ -213,7 +214,7 @@ class Timer:
         self._known: dict[tuple[int, ...], Record] = {}
         self._lock = threading.Lock()
 
-    @functools.cached_property
+    @cached_property
     def clock(self) -> Clock:
         return Clock()
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from gluonjit.codegen.loops.evaluate import Evaluator, Index
 from gluonjit.codegen.loops.index import LARGEST, LEAST, Affine, Named, Var, affine, flat, is_inside, lookup, variable
+from gluonjit.common.lazy import cached_property
 from gluonjit.ir import opdef
 from gluonjit.ir.dims import Extent
 from gluonjit.ir.graph import Graph, Value

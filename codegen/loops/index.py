@@ -22,12 +22,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
-from functools import cached_property
 from math import gcd
 from typing import Any, ClassVar
 
 import numpy as np
 
+from gluonjit.common.lazy import cached_property
 from gluonjit.ir.dims import Dim, Extent, Monomial, Undecided, hint, is_at_most, is_less, polynomial
 
 _serial = itertools.count()

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gluonjit.codegen.text import fork_guard
+from gluonjit.common.lazy import cached_property
 from gluonjit.ir.dims import Dim, Undecided, is_at_most
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.types import DType, IRError
@@ -129,12 +130,12 @@ class Module:
         self._metadata.append(text)
         return f"!{len(self._metadata) - 1}"
 
-    @functools.cached_property
+    @cached_property
     def size_range(self) -> str:
         """The metadata of a load of an open dimension's size."""
         return self.metadata(f"!{{i64 1, i64 {1 << 47}}}")
 
-    @functools.cached_property
+    @cached_property
     def empty(self) -> str:
         """An empty metadata node."""
         return self.metadata("!{}")

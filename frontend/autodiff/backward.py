@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from gluonjit.common.lazy import cached_property
 from gluonjit.ndarray import NDArray
 from gluonjit.ndarray.sparse_arrays import from_additions
 

@@ -9,7 +9,6 @@ outputs = compiled(x, *parameters)
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from gluonjit.base import MXNetError
 from gluonjit.codegen.program import lower_program
 from gluonjit.codegen.target import host, named
 from gluonjit.codegen.text import llvm
+from gluonjit.common.lazy import cached_property
 from gluonjit.execution.block_compiler import trace_call
 from gluonjit.ir.arena import Tenant, tenants
 from gluonjit.ir.graph import Graph

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from gluonjit.autodiff.computation import Computation, compiled, evaluated
 from gluonjit.codes.compile_log import COMPILED, CompileLog, Signature
 from gluonjit.codes.open_shapes import fits
 from gluonjit.codes.store import Store
+from gluonjit.common.lazy import cached_property
 from gluonjit.execution.backends import get_backend
 from gluonjit.execution.session import Session
 from gluonjit.ir.graph import Graph

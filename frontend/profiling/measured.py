@@ -13,13 +13,13 @@ medians need not add up: what is missing from the call's is what its kernels los
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from gluonjit.common.lazy import cached_property
 from gluonjit.profiling.advice import advice
 from gluonjit.runtime.machine_use import MachineUse
 
@@ -71,17 +71,17 @@ class Kernel:
     inside: int | None = None
     """The number of the loop or branch that it is a part of. Those times are within the loop's."""
 
-    @functools.cached_property
+    @cached_property
     def busy(self) -> float:
         """Seconds of a call at work."""
         return float(np.median(self.samples[0]))
 
-    @functools.cached_property
+    @cached_property
     def wait(self) -> float:
         """Seconds of a call that a thread waits for the others after it."""
         return float(np.median(self.samples[1]))
 
-    @functools.cached_property
+    @cached_property
     def share(self) -> float:
         """Seconds of a call, waiting included."""
         return float(np.median(self.samples.sum(axis=0)))

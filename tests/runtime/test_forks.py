@@ -118,6 +118,36 @@ def test_while_another_thread_imports_the_compiler():
     assert process(code) == ["True"]
 
 
+def test_while_another_thread_computes_an_attribute():
+    code = """
+    from gluonjit.common.lazy import cached_property
+
+    there, done = threading.Event(), threading.Event()
+
+    class Object:
+        waits = False
+
+        @cached_property
+        def attribute(self):
+            "Its value."
+            if self.waits:
+                there.set()
+                done.wait()
+            return [1]
+
+    first, second = Object(), Object()
+    first.waits = True
+    thread = threading.Thread(target=lambda: first.attribute)
+    thread.start()
+    there.wait()
+    print(forked(lambda: second.attribute == [1] and second.attribute is second.attribute))
+    done.set()
+    thread.join()
+    print(first.attribute == [1] and Object.attribute.__doc__ == "Its value.")
+    """
+    assert process(code) == ["True", "True"]
+
+
 def test_who_cannot_compile_says_so():
     """LLVM stays in another thread's hands for longer than a fork waits."""
     code = """
