@@ -60,7 +60,7 @@ def test_a_graph_of_ones_own():
 
 def test_a_graph_does_not_decide_how_it_is_computed():
     """As it may be a stranger's text: this sort would write to memory that it has not asked for."""
-    sort = "graph @g(%x: f32[4,1000]) level {} {{ %s, %k = sort(%x) {{axis = 1, .kernel = sequential}} return %s }}"
+    sort = "graph @g(%x: f32[4,1000]) level {} {{ %s, %k = sort(%x) {{axis = 1, .kernel = sorting}} return %s }}"
     with pytest.raises(IRError, match="sort has .kernel, which passes decide"):
         mx.compile(parse_graph(sort.format("fused")))(np.zeros((4, 1000), np.float32))
     with pytest.raises(IRError, match=".kernel belongs to graphs of level 'fused'"):
