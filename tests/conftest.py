@@ -126,6 +126,22 @@ def object_cache(tmp_path, monkeypatch) -> Path:
     return tmp_path / "cache" / "objects"
 
 
+@pytest.fixture
+def lowered(monkeypatch) -> list[str]:
+    """The kinds of the kernels that are lowered, as they are: none that the object cache has."""
+    from gluonjit.codegen import program
+
+    kinds: list[str] = []
+    real = program.lower_kernel
+
+    def lower(name, *rest):
+        kinds.append(name.partition("_")[2])
+        real(name, *rest)
+
+    monkeypatch.setattr(program, "lower_kernel", lower)
+    return kinds
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     """The project's folder."""

@@ -22,7 +22,7 @@ from gluonjit.codegen.loops.footprint import trace
 from gluonjit.codegen.loops.index import Affine, Var, affine, counter, divides
 from gluonjit.codegen.loops.nest import Space, choose_vector, extent
 from gluonjit.codegen.loops.scratch_rows import Axes, Rows, walked_axes
-from gluonjit.codegen.loops.sums_together import sums_together
+from gluonjit.codegen.loops.sums_together import RUN, sums_together
 from gluonjit.codegen.math.values import Val
 from gluonjit.codegen.text.llvm import Function
 from gluonjit.ir.dims import Dim, Extent, hint, hinted, is_at_most, is_less
@@ -34,8 +34,6 @@ _UNROLLED = 16
 """The most iterations, in all loops together, that are unrolled completely."""
 _BLOCKS = 2
 """The most iterations, of several vectors each, that are unrolled."""
-_RUN = 32
-"""Consecutive additions in f32 before the sum is added to an f64; only where there are more than twice as many."""
 
 State = list[Val]
 """An accumulator: one value; (best, where) of argmax, argmin; (best, largest bits) of max and min of floats, where the
@@ -63,7 +61,7 @@ class _Plan:
         if len(self.order) != 1 or self.vector or not self.unroll or self.kept:
             return 0
         terms = extent(self.order[0])
-        return terms if isinstance(terms, int) and terms > 2 * _RUN else 0
+        return terms if isinstance(terms, int) and terms > 2 * RUN else 0
 
 
 class _Later(Exception):
@@ -228,8 +226,8 @@ class _Emitter:
         count = 1
         for level in reversed(range(len(trips))):
             n = trips[level]
-            if isinstance(n, Dim) or count * n > 2 * _RUN:
-                return level, max(1, _RUN // count)
+            if isinstance(n, Dim) or count * n > 2 * RUN:
+                return level, max(1, RUN // count)
             count *= max(1, n)
         return None, 0
 

@@ -16,8 +16,8 @@ from gluonjit.ir.types import F32, F64, I64
 
 _ACCUMULATORS = 8
 """Additions that do not wait for each other, so that their latency is hidden."""
-_RUN = 32
-"""Consecutive additions in f32 before a sum is added to an f64."""
+RUN = 32
+"""Consecutive additions in f32 before the sum is added to an f64; only where there are more than twice as many."""
 
 
 class _Plan(Protocol):
@@ -63,10 +63,10 @@ def sums_together(s: Any, terms: int, sums: Sequence[Sum]) -> list[Val]:
             found.append(e.added(total, s.cast(own[0], F64)))
         return found
 
-    with f.for_(0, blocks, _RUN, carried=carried(totals)) as run:
+    with f.for_(0, blocks, RUN, carried=carried(totals)) as run:
         inside = bound(totals, run.carried, run.scope)
-        end = f.add(run.index, _RUN)
-        if blocks % _RUN:
+        end = f.add(run.index, RUN)
+        if blocks % RUN:
             end = f.min(end, blocks)
         with f.for_(run.index, end, carried=carried(zeros), hint="k") as loop:
             block = Var("k", 0, blocks - 1)

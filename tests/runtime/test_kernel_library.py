@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from gluonjit.codegen import program
 from gluonjit.codegen.target import host, named
 from gluonjit.codegen.text import compile_parts
 from gluonjit.ir import dims
@@ -19,20 +18,6 @@ from support.programs import random_program
 def small_kernels_too(object_cache, monkeypatch):
     for name in ("_ALONE", "_ALONE_FOR_ANY"):
         monkeypatch.setattr(compile_parts, name, 1)
-
-
-@pytest.fixture
-def lowered(monkeypatch):
-    """The kernels that were lowered, by kind."""
-    kinds = []
-    real = program.lower_kernel
-
-    def lower(name, *rest):
-        kinds.append(name.partition("_")[2])
-        real(name, *rest)
-
-    monkeypatch.setattr(program, "lower_kernel", lower)
-    return kinds
 
 
 def net(head=3, middle="exp", batch=4, params=(1, 2)):
