@@ -33,9 +33,9 @@ from gluonjit.codegen.kernels.tiles import Rows, Tile
 from gluonjit.codegen.loops.any_size import opened_axis
 from gluonjit.codegen.text.kernel_code import AnySize, writes
 from gluonjit.codegen.text.llvm import Function, Module
-from gluonjit.ir.annotations import GUARD, KERNEL, SCRATCH, STRIDES, THREADS
+from gluonjit.ir.annotations import GUARD, STRIDES
 from gluonjit.ir.dims import LOWEST, Dim, divides, is_at_most, is_less, named
-from gluonjit.ir.graph import Builder, Op, Value
+from gluonjit.ir.graph import Builder, Op
 from gluonjit.ir.kernels.product_plans import WeightGradient
 from gluonjit.ir.kernels.weight_gradient_memory import copied_channels
 from gluonjit.ir.machine import Machine
@@ -68,11 +68,7 @@ def _with_any_channels(op: Op, target: Machine) -> AnySize | None:
         for v, n in zip(op.regions[0].inputs, (channels, filters), strict=True)
     ]
     body = b.build(b.emit("conv", inputs, anchor.attrs))
-    operands = tuple(Value(v.name, new.type) for v, new in zip(op.operands, body.inputs, strict=True))
-    results = tuple(Value(v.name, new.type) for v, new in zip(op.results, body.outputs, strict=True))
-    attrs = {k: v for k, v in op.attrs.items() if k not in (SCRATCH.name, THREADS.name)}
-    attrs |= KERNEL(replace(plan, block=1, high=1, wide=1, near=1))
-    return AnySize(replace(op, operands=operands, results=results, attrs=attrs, regions=(body,)), sizes)
+    return AnySize.of(op, body, sizes, replace(plan, block=1, high=1, wide=1, near=1))
 
 
 @writes(WeightGradient, for_any_size=_with_any_channels)

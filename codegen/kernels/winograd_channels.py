@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from gluonjit.codegen.kernels.epilogue import feeding, find_anchor
 from gluonjit.codegen.loops.any_size import opened_axis
 from gluonjit.codegen.text.kernel_code import AnySize
-from gluonjit.ir.annotations import GUARD, KERNEL, SCRATCH, STRIDES, THREADS, WORKSPACE
+from gluonjit.ir.annotations import GUARD, STRIDES
 from gluonjit.ir.dims import LOWEST, Dim, Extent, Shape, divides
 from gluonjit.ir.graph import Builder, Graph, Op, Value
 from gluonjit.ir.kernels.product_plans import Winograd
@@ -26,8 +26,6 @@ from gluonjit.ir.machine import Machine
 
 BLOCK, BLOCK_UNIT = "block", LOWEST
 """The open dimension that is a block's number of register tiles times this, as that may be 1."""
-_OWN = (SCRATCH.name, WORKSPACE.name, THREADS.name)
-"""What an op says to its caller."""
 
 
 def any_channels(op: Op, target: Machine) -> AnySize | None:
@@ -56,10 +54,7 @@ def any_channels(op: Op, target: Machine) -> AnySize | None:
     if plan.block > 0:
         sizes[BLOCK] = plan.block * BLOCK_UNIT
         plan = replace(plan, block=1)
-    operands = tuple(Value(v.name, new.type) for v, new in zip(op.operands, opened.inputs, strict=True))
-    results = tuple(Value(v.name, new.type) for v, new in zip(op.results, opened.outputs, strict=True))
-    attrs = {k: v for k, v in op.attrs.items() if k not in _OWN} | KERNEL(plan)
-    return AnySize(replace(op, operands=operands, results=results, attrs=attrs, regions=(opened,)), sizes)
+    return AnySize.of(op, opened, sizes, plan)
 
 
 class _Channels(NamedTuple):

@@ -16,14 +16,14 @@ Whatever may be the vector's axis is a multiple of a vector, or static: then no 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from gluonjit.codegen.text.kernel_code import AnySize
-from gluonjit.ir.annotations import GUARD, KERNEL, STRIDES, THREADS
+from gluonjit.ir.annotations import GUARD, KERNEL, STRIDES
 from gluonjit.ir.dims import LOWEST, Extent, Shape, named
-from gluonjit.ir.graph import Builder, Graph, Op, Value
+from gluonjit.ir.graph import Builder, Graph, Op
 from gluonjit.ir.kernels.element_plans import Loops
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.primitives.movement import broadcast_dims
@@ -44,21 +44,13 @@ def any_size(op: Op, target: Machine) -> AnySize | None:
         return None
     sizes: dict[str, int] = {}
     opened = _moving(op.regions[0], target, sizes) or _computing(op.regions[0], target, sizes)
-    return None if opened is None or not sizes else _with_body(op, opened, sizes)
+    return None if opened is None or not sizes else AnySize.of(op, opened, sizes)
 
 
 def _may_be_open(op: Op) -> bool:
     plan = KERNEL.of(op)
     plain = isinstance(plan, Loops) and not plan.rare and not plan.keeps_rows
     return plain and not STRIDES.of(op) and GUARD.of(op) is None
-
-
-def _with_body(op: Op, opened: Graph, sizes: Mapping[str, int]) -> AnySize:
-    """The op with this body, in terms of `sizes`, and without what the call heeds."""
-    operands = tuple(Value(v.name, new.type) for v, new in zip(op.operands, opened.inputs, strict=True))
-    results = tuple(Value(v.name, new.type) for v, new in zip(op.results, opened.outputs, strict=True))
-    attrs = {k: v for k, v in op.attrs.items() if k != THREADS.name}
-    return AnySize(replace(op, operands=operands, results=results, attrs=attrs, regions=(opened,)), sizes)
 
 
 def opened_axis(name: str, n: int, unit: int, sizes: dict[str, int]) -> Extent:
@@ -102,7 +94,7 @@ def _any_length(op: Op) -> AnySize | None:
     if not shapes <= {shape, ()} or any(o.name == "reduce" or not _treats_all_alike(o) for o in body.ops):
         return None
     opened = _with_shapes(body, {shape: (named(_LENGTH),), (): ()}, 0)
-    return _with_body(op, opened, {_LENGTH: shape[0]})
+    return AnySize.of(op, opened, {_LENGTH: shape[0]})
 
 
 # ---- what is computed

@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import pkgutil
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from gluonjit.codegen.text.llvm import Module
 from gluonjit.common.aside import imported
-from gluonjit.ir.annotations import KERNEL
-from gluonjit.ir.graph import Op
+from gluonjit.ir.annotations import KERNEL, SCRATCH, THREADS, WORKSPACE
+from gluonjit.ir.graph import Graph, Op, Value
 from gluonjit.ir.kernels import Plan
 from gluonjit.ir.machine import Machine
 
@@ -22,11 +23,25 @@ SameSums = Callable[[Op, Machine, int], bool]
 `least`, so that threads may compute parts of the rows."""
 
 
+_FOR_THE_CALLER = (SCRATCH.name, WORKSPACE.name, THREADS.name)
+
+
 class AnySize(NamedTuple):
     """An op with open dimensions, and their sizes, with which it is one that has none."""
 
     op: Op
     sizes: Mapping[str, int]
+
+    @staticmethod
+    def of(op: Op, body: Graph, sizes: Mapping[str, int], plan: Plan | None = None) -> AnySize:
+        """The op with this body, whose dimensions are open, and this plan if it is another one, without what an op says
+        to its caller."""
+        operands = tuple(Value(v.name, new.type) for v, new in zip(op.operands, body.inputs, strict=True))
+        results = tuple(Value(v.name, new.type) for v, new in zip(op.results, body.outputs, strict=True))
+        attrs = {k: v for k, v in op.attrs.items() if k not in _FOR_THE_CALLER}
+        if plan is not None:
+            attrs |= KERNEL(plan)
+        return AnySize(replace(op, operands=operands, results=results, attrs=attrs, regions=(body,)), sizes)
 
 
 ForAnySize = Callable[[Op, Machine], AnySize | None]
