@@ -1,5 +1,6 @@
 """`outline`: what it finds, what it leaves, and that the answers, random numbers and gradients stay what they were."""
 
+import functools
 import random
 
 import numpy as np
@@ -202,8 +203,7 @@ def test_random_programs_keep_their_answers_and_gradients():
         if seed % 4 or new is graph:
             continue
         given = inputs_of(graph)
-        expected = evaluate(graph, given)[0]
-        for a, b in zip(compile_graph(new).run(given)[0], expected, strict=True):
+        for a, b in zip(compile_graph(new).run(given)[0], evaluate(graph, given)[0], strict=True):
             assert_close(a, b, f"seed {seed}")
         wrt = tuple(k for k, v in enumerate(graph.inputs) if v.dtype is F32)
         heads = (0,)
@@ -215,7 +215,7 @@ def test_random_programs_keep_their_answers_and_gradients():
 
 
 def gradients(graph, wrt, heads, given, cotangent):
-    computation = Computation(graph, lambda half: compile_graph(half).run)
+    computation = Computation(graph, lambda half: functools.partial(evaluate, half))
     forward = computation.forward(wrt, heads)
     results, _ = forward.run(given)
     backward = forward.backward
@@ -224,9 +224,9 @@ def gradients(graph, wrt, heads, given, cotangent):
 
 
 class Net(mx.gluon.HybridBlock):
-    """A cell with Dropout over many steps, after BatchNorm."""
+    """A cell with Dropout over some steps, after BatchNorm."""
 
-    STEPS = 40
+    STEPS = 10
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -271,6 +271,7 @@ def trained(hybridize, batches, twice, **flags):
     [((3,), True, {}), ((3, 4), False, {"dynamic": {"data": {0: "batch"}}, "remat": "all"})],
 )
 def test_a_hybridized_block_trains_as_before(batches, twice, flags, monkeypatch):
+    monkeypatch.setitem(outline.outline.__kwdefaults__, "saves", 40)  # so few steps suffice
     seen = []
     run = outline._Outlined.run
     monkeypatch.setattr(outline._Outlined, "run", lambda self: seen.append(self) or run(self))
