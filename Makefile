@@ -51,6 +51,7 @@ packages:
 	@mkdir -p $(TYPECHECK)
 	@ln -sfn "$(CURDIR)"/frontend/* $(TYPECHECK)/
 	@ln -sfn "$(CURDIR)"/ir "$(CURDIR)"/passes "$(CURDIR)"/codegen "$(CURDIR)"/runtime $(TYPECHECK)/
+	@ln -sfn "$(CURDIR)"/tests/frontend/typed_program.py build/typecheck/
 	@find build/typecheck -xtype l -delete
 
 site: $(VENV)/test-stamp
