@@ -3,7 +3,7 @@
 | what | function |
 |---|---|
 | results of the imperative call | `running.run_case`, which caches them |
-| graphs, traced and expanded, of an operator's cases | `programs` |
+| the graphs of a case, traced and expanded | `graphs` |
 | results of native code, also for inputs with NaN and infinities | `compiled` |
 | MXNet's results | `recorded`, `recorded_variants` |
 
@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from gluonjit.ir.graph import Graph
+from gluonjit.ir.opdef import lookup
 from gluonjit.operators import registry
 from gluonjit.passes import run_passes
 from gluonjit.runtime.compiler import compile_graph
@@ -73,7 +74,6 @@ class Program:
     """Cases as one graph. They are of one mode: training is a property of a graph."""
 
     cases: list[Case]
-    traced: Graph
     expanded: Graph
 
     def inputs(self, kind: str | None = None) -> list[np.ndarray]:
@@ -92,17 +92,19 @@ def variant(case: Case, kind: str | None) -> Case:
 
 
 @functools.cache
-def programs(operator: str) -> list[Program]:
-    """One, or two where some of the cases are for training."""
-    return _programs(samples.cases(operator))
+def graphs(case: Case) -> tuple[Graph, Graph]:
+    """As it is traced, and as primitives."""
+    traced, _ = graph_of([case])
+    return traced, run_passes(traced, "expand")
 
 
 def _programs(cases: Sequence[Case]) -> list[Program]:
+    """One, or two where some of the cases are for training."""
     found = []
     for _, same_mode in itertools.groupby(sorted(cases, key=_mode), key=_mode):
         chosen = list(same_mode)
         traced, _ = graph_of(chosen)
-        found.append(Program(chosen, traced, run_passes(traced, "expand")))
+        found.append(Program(chosen, run_passes(traced, "expand")))
     return found
 
 
@@ -110,31 +112,20 @@ def _mode(case: Case) -> bool:
     return case.training
 
 
-REJECTING = ("gamma", "poisson", "negative_binomial", "generalized_negative_binomial")
-DRAWN_ALIKE = {
-    **{f"_random_{name}_like": 1 for name in REJECTING},
-    **{f"_sample_{name}": 1 for name in REJECTING},
-    "_npi_gamma": 2,
-    "_random_generalized_negative_binomial": 2,
-}
-"""How many cases of an operator are compiled, if not all. They draw by the functions by which `_random_gamma`,
-`_random_poisson` and `_random_negative_binomial` do, of which all cases are: 650 ops for each."""
-
-
 @functools.cache
-def compiled_cases(operator: str) -> list[Case]:
-    """The first case, and each whose graph has a primitive, of element types, that those before it have not; all of
-    them in `make soak`. As graphs, all are evaluated."""
-    cases = samples.cases(operator)[: DRAWN_ALIKE.get(operator)]
+def compiled_cases() -> Mapping[str, list[Case]]:
+    """By operator: its first case, and each whose graph has a primitive, of element types, that no case has which is
+    chosen already; all of them in `make soak`. As graphs, all are evaluated."""
     if SOAK > 1:
-        return cases
-    found: set[object] = set()
-    chosen = []
-    for case in cases:
-        used = _primitives(run_passes(graph_of([case])[0], "expand"))
-        if not chosen or not used <= found:
-            chosen.append(case)
-        found |= used
+        return {name: samples.cases(name) for name in TRACEABLE}
+    chosen = {name: samples.cases(name)[:1] for name in TRACEABLE}
+    found = set().union(*(_primitives(graphs(case)[1]) for (case,) in chosen.values()))
+    for name in TRACEABLE:
+        for case in samples.cases(name)[1:]:
+            used = _primitives(graphs(case)[1])
+            if not used <= found:
+                chosen[name].append(case)
+                found |= used
     return chosen
 
 
@@ -149,16 +140,16 @@ KINDS = (None, "nan", "infinite")
 
 
 def compiled(operator: str) -> list[tuple[Case, list[np.ndarray]]]:
-    """The operator's `compiled_cases`, each of `KINDS`, and what native code gives."""
+    """The operator's cases that are compiled, each of `KINDS`, and what native code gives."""
     return _compiled(_GROUP_OF[operator])[operator]
 
 
 @functools.lru_cache(maxsize=2)
 def _compiled(group: tuple[str, ...]) -> dict[str, list[tuple[Case, list[np.ndarray]]]]:
     found = defaultdict(list)
-    for program in _programs([case for name in group for case in compiled_cases(name)]):
+    for program in _programs([case for name in group for case in compiled_cases()[name]]):
         executable = compile_graph(program.expanded)
-        assert executable.calls_host == (group[0] in CALLING)
+        assert executable.calls_host == any(lookup(name).level == "host" for name, *_ in _primitives(program.expanded))
         for kind in KINDS:
             outputs, _ = executable.run(program.inputs(kind))
             for case, results in zip(program.cases, program.by_case(outputs)):
