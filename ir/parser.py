@@ -482,7 +482,8 @@ class _Parser:
                 self.fail("a constant in a file needs its type declared", at)
             return self.stored(type_, at)
         if kind == "ellipsis":
-            self.fail("this constant was left out when the graph was printed; dump it to a folder instead", at)
+            why = "this constant was left out when the graph was printed"
+            self.fail(f"{why}; `gluonjit.ir.text.save(graph, path)` leaves none out", at)
         if kind in ("array", "number", "word"):
             try:
                 result = array_literal.parse(text, type_)

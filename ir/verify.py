@@ -80,8 +80,8 @@ def _verify_annotation(graph: Graph, op: Op, name: str, level: int) -> None:
     first = ANNOTATIONS[name].level
     if level < LEVELS.index(first):
         _fail(graph, op, f"{name} belongs to graphs of level {first!r} and later ones")
-    if name == KERNEL.name and not op.attrs[name].is_for(op):
-        _fail(graph, op, f"the kernel {op.attrs[name].kernel!r} does not compute such an op")
+    if name == KERNEL.name and not (plan := op.attrs[name]).is_for(op):
+        _fail(graph, op, f"the kernel {plan.kernel!r} does not compute such an op. What it is for: {plan.purpose()}")
 
 
 _LEGAL = LEVELS.index("legal")

@@ -217,6 +217,15 @@ def test_dump_of_a_gradient(run, stage):
         assert len(results.split(",")) == len(parameters) + (stage == "joint")
 
 
+def test_dump_of_a_part_of_a_gradient(run):
+    words = ("dump", *FILES, "--input", "data=1x3x8x8", "--stage", "backward")
+    of_net, of_conv = (run(*words, *more)[1] for more in ((), ("--layer", "*conv0")))
+    assert "conv(" in of_conv and "conv(" in of_net and len(of_conv.splitlines()) < len(of_net.splitlines())
+    kernels, of_inference = (run(*line, "--explain")[1] for line in (words, words[:-2]))
+    assert "weight_gradient" in kernels and "weight_gradient" not in of_inference
+    assert "--layer is for the other stages" in run(*words, "--explain", "--layer", "*conv0")[2]
+
+
 def test_bench(run):
     status, out, _ = run("bench", *FILES, "--input", "data=1x3x8x8", "--rounds", "1", "--seconds", "0.001")
     assert status == 0 and "imperative" in out and "hybridized" in out

@@ -98,7 +98,7 @@ def test_no_two_kernels_of_one_name():
         (".stream = True", "traced", ".stream = True must be an int"),
         (".kernel = view", "fused", "the kernel 'view' does not compute such an op"),
         (".kernel = matmul(rows = 1, columns = 16, block = 1)", "fused", "'matmul' does not compute such an op"),
-        (".kernel = sequential", "fused", "the kernel 'sequential' does not compute such an op"),
+        (".kernel = sequential", "fused", "such an op. What it is for: Primitives whose elements depend on"),
         (".kernel = loops", "legal", ".kernel belongs to graphs of level 'fused' and later ones"),
         (".workspace_offset = 0", "fused", ".workspace_offset belongs to graphs of level 'planned'"),
     ],

@@ -77,23 +77,22 @@ def _run(arguments: argparse.Namespace) -> None:
         _show(_of_text(arguments, stage), stage, arguments)
         return
     block, given = load_model(arguments)
-    training = arguments.train or stage in GRADIENT_STAGES
+    gradient = arguments.stage in GRADIENT_STAGES
+    training = arguments.train or gradient
     mode = modes.train_mode() if training else modes.predict_mode()
     with mode, calling(arguments.model, given):
         graph = trace_call(block, given, arguments.dynamic)
-    if stage in GRADIENT_STAGES:
+    if gradient:
         from gluonjit.execution.inspecting import without_gradient
 
-        text = render_gradient(graph, stage, without_gradient(block), arguments.locs, arguments.remat)
-    else:
-        text = render(graph, stage, arguments.locs, not arguments.no_winograd, arguments.layer)
-    _show(text, stage, arguments)
+        graph = with_gradient(graph, arguments.stage, without_gradient(block), arguments.remat)
+    _show(render(graph, stage, arguments.locs, not arguments.no_winograd, arguments.layer), stage, arguments)
 
 
 def _of_text(arguments: argparse.Namespace, stage: str) -> str:
     """`render` of a graph in a text file."""
     no_parameters(arguments)
-    if stage in GRADIENT_STAGES or arguments.train:
+    if arguments.stage in GRADIENT_STAGES or arguments.train:
         raise MXNetError(f"{arguments.model} is a graph: `gluonjit opt -p joint` makes that of its gradient")
     if arguments.input:
         raise MXNetError(f"--input: {arguments.model} is a graph, which has the types of its inputs")
@@ -114,8 +113,9 @@ def _show(text: str, stage: str, arguments: argparse.Namespace) -> None:
 
 
 def render(graph: Graph, stage: str, locs: bool = False, winograd: bool = True, layer: str | None = None) -> str:
-    """The text of `graph` (level `traced` or `expanded`) at a stage; at stage `explain`, the list of its kernels; at
-    stage `layers`, a line for each layer. `layer`: of layers that fit this pattern alone."""
+    """The text of `graph` (level `traced` or `expanded`, or what `with_gradient` makes) at a stage; at stage `explain`,
+    the list of its kernels; at stage `layers`, a line for each layer. `layer`: of layers that fit this pattern
+    alone."""
     from gluonjit.codegen.program import lower_program
     from gluonjit.codegen.target import host
     from gluonjit.codegen.text import llvm
@@ -123,9 +123,10 @@ def render(graph: Graph, stage: str, locs: bool = False, winograd: bool = True, 
     from gluonjit.passes import run_passes
     from gluonjit.passes.pipelines import pipeline
 
-    if layer is not None and stage not in ("layers", "trace", "expanded", "optimized"):
-        raise MXNetError(f"--layer is for the stages layers, trace, expanded and optimized, not {stage}")
-    if stage == "trace":
+    if layer is not None and stage in ("explain", "llvm", "asm"):
+        where = "--explain" if stage == "explain" else f"the stage {stage}"
+        raise MXNetError(f"{where} is of the whole model; --layer is for the other stages, without --explain")
+    if stage in ("trace", *GRADIENT_STAGES):
         return print_graph(_part(graph, layer), locs=locs, elide=16)
     if stage == "expanded":
         return print_graph(_part(run_passes(graph, "expand"), layer), locs=locs, elide=16)
@@ -196,16 +197,11 @@ def _part(graph: Graph, pattern: str | None) -> Graph:
     return replace(graph, inputs=inputs, ops=ops, outputs=outputs, updates=(), attrs={})
 
 
-def render_gradient(
-    graph: Graph, stage: str, fixed: Collection[str] = (), locs: bool = False, remat: str = "elementwise"
-) -> str:
-    """The text of `graph` (level `traced`) with its gradient, or of one half. `fixed` are the names of parameters that
-    get no gradient."""
+def with_gradient(graph: Graph, stage: str, fixed: Collection[str] = (), remat: str = "elementwise") -> Graph:
+    """`graph` (level `traced`) with its gradient, or one half of that. `fixed` are the names of parameters that get no
+    gradient."""
     from gluonjit.execution.inspecting import joint_graph
-    from gluonjit.ir.text import print_graph
     from gluonjit.passes import run_passes
 
     joint = joint_graph(graph, fixed)
-    if stage != "joint":
-        joint = run_passes(joint, [("partition", {"half": stage, "remat": remat})])
-    return print_graph(joint, locs=locs, elide=16)
+    return joint if stage == "joint" else run_passes(joint, [("partition", {"half": stage, "remat": remat})])
