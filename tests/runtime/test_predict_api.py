@@ -12,6 +12,7 @@ import gluonjit as mx
 from gluonjit import gluon
 from gluonjit.gluon import nn
 from gluonjit.tools.cli import main
+from support import reference
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None or shutil.which("c++") is None, reason="no C++ compiler")
 
@@ -219,30 +220,37 @@ int main(int argc, char **argv) {
 """
 
 
-def run_program(folder, out, files, x):
+@pytest.fixture(scope="module")
+def program(model):
+    """PROGRAM, compiled: it finds its libmxnet.so when it starts."""
+    folder = model[2]
     (folder / "program.cc").write_text(PROGRAM)
-    (folder / "image.bin").write_bytes(x.tobytes())
-    command = ["c++", "-Wall", "-Werror", str(folder / "program.cc"), "-I", str(out), "-L", str(out), "-lmxnet"]
+    out = str(folder / "out")
+    command = ["c++", "-Wall", "-Werror", str(folder / "program.cc"), "-I", out, "-L", out, "-lmxnet"]
     subprocess.run([*command, "-o", str(folder / "program")], check=True)
-    words = [str(folder / "program"), *files, str(folder / "image.bin"), *map(str, x.shape)]
+    return folder / "program"
+
+
+def run_program(program, folder, out, files, x):
+    (folder / "image.bin").write_bytes(x.tobytes())
+    words = [str(program), *files, str(folder / "image.bin"), *map(str, x.shape)]
     done = subprocess.run(words, env={"LD_LIBRARY_PATH": str(out)}, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()
     return np.frombuffer(done.stdout, np.float32)
 
 
-def test_a_program_for_mxnet(model, tmp_path):
+def test_a_program_for_mxnet(model, program, tmp_path):
     api, block, folder = model
     files = [str(folder / "model-symbol.json"), str(folder / "model-0000.params")]
-    found = run_program(tmp_path, folder / "out", files, image(4))
+    found = run_program(program, tmp_path, folder / "out", files, image(4))
     np.testing.assert_array_equal(found, block(mx.nd.array(image(4))).asnumpy().ravel())
 
 
-def test_a_published_checkpoint(shared, tmp_path):
-    prefix = shared / "mxnet" / "checkpoints" / "mobileface_v1"
-    recorded = np.load(f"{prefix}-io.npz")
-    files = [f"{prefix}-symbol.json", f"{prefix}-0000.params"]
-    shape = "x".join(map(str, recorded["data"].shape))
+def test_a_model_that_mxnet_exported(program, tmp_path):
+    folder = reference.folder() / "lenet_seed"
+    x, wanted = (np.load(folder / name) for name in ("in0.npy", "out0.npy"))
+    files = [str(folder / "model-symbol.json"), str(folder / "model-0000.params")]
+    shape = "x".join(map(str, x.shape))
     assert main(["build", *files, "--input", f"data={shape}", "--predict-api", "-o", str(tmp_path / "out")]) == 0
-    found = run_program(tmp_path, tmp_path / "out", files, recorded["data"].astype(np.float32))
-    wanted = recorded["out0"].ravel()
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+    found = run_program(program, tmp_path, tmp_path / "out", files, x)
+    np.testing.assert_allclose(found, wanted.ravel(), rtol=0, atol=1e-5 * np.abs(wanted).max())

@@ -1,6 +1,7 @@
 """Packed parameters on disk: processes use what others have kept, and nothing else."""
 
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -11,9 +12,18 @@ from gluonjit.runtime import cache, executable, prepared_files
 from gluonjit.tools.cli import main
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """An object cache for all tests, most of which compile the same net."""
+    return tmp_path_factory.mktemp("cache")
+
+
 @pytest.fixture(autouse=True)
-def small(monkeypatch, object_cache):
-    """Files for nets of a few bytes, too, and sums of files that are new."""
+def small(monkeypatch, folder):
+    """No files at first; and then for nets of a few bytes, too, and sums of files that are new."""
+    monkeypatch.delenv("GLUONJIT_CACHE", raising=False)
+    monkeypatch.setenv("GLUONJIT_CACHE_DIR", str(folder))
+    shutil.rmtree(folder / "objects" / "prepared", ignore_errors=True)
     monkeypatch.setattr(executable, "SMALLEST", 1)
     monkeypatch.setattr(executable.CacheFriendly, "LIMIT", 0)
     monkeypatch.setattr(prepared_files, "_SETTLED", -60.0)
