@@ -14,7 +14,7 @@ from gluonjit.runtime.compiler import compile_graph
 from support.compare import difference
 from support.convolutions import conv
 from support.open_kernels import Selected
-from support.selected import TARGETS, runnable
+from support.selected import TARGETS, in_turn, runnable
 
 N = named("n")
 SIZES = (2, 3, 7)
@@ -40,14 +40,12 @@ def check(graph, kernel, target, **options):
         selected.check({"n": n}, 3)
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("name", DIRECT)
+@pytest.mark.parametrize(("name", "target"), in_turn(DIRECT))
 def test_direct(name, target):
     check(DIRECT[name], "conv", target, winograd=False)
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("name", DEPTHWISE)
+@pytest.mark.parametrize(("name", "target"), in_turn(DEPTHWISE))
 def test_depthwise(name, target):
     check(DEPTHWISE[name], "depthwise", target)
 
@@ -92,15 +90,13 @@ def check_images(graph, kernel, target):
         selected.check({"h": h, "w": w, "n": 1 + h}, 3)
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("name", IMAGES)
+@pytest.mark.parametrize(("name", "target"), in_turn(IMAGES))
 def test_images_of_open_size(name, target):
     """Lines of one tile and of several, padding at both ends, and neighbours that share a pixel."""
     check_images(IMAGES[name], "conv", target)
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("name", DEPTHWISE_IMAGES)
+@pytest.mark.parametrize(("name", "target"), in_turn(DEPTHWISE_IMAGES))
 def test_depthwise_images_of_open_size(name, target):
     check_images(DEPTHWISE_IMAGES[name], "depthwise", target)
 

@@ -19,6 +19,8 @@ from support.smooth_programs import NAMES, REGIONS, smooth_program
 from support.soak import tries
 
 PROGRAMS = tries(40)
+COMPILED = tries(20)
+"""Programs whose halves are compiled; each primitive is by itself in test_loops.py."""
 BATCH = 20
 TOGETHER = 10
 """Programs in a graph: what a compilation costs besides its kernels is paid once for all of them."""
@@ -62,7 +64,7 @@ def run_compiled(graphs, inputs):
     return [list(islice(outputs, len(graph.outputs))) for graph in graphs]
 
 
-@batches(PROGRAMS)
+@batches(COMPILED)
 def test_native_equals_numpy(first):
     """Forward with what it saves, and backward from that."""
     every = programs(first)

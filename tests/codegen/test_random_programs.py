@@ -1,6 +1,6 @@
 """Random programs: native code equals NumPy, and what passes make is text that parses back to itself."""
 
-from itertools import islice
+from itertools import cycle, islice
 
 import pytest
 
@@ -16,12 +16,9 @@ from support.programs import coverage, random_program, together
 from support.selected import TARGETS, runnable
 from support.soak import tries
 
-PROGRAMS = tries(100)
+PROGRAMS = tries(90)
 """Enough for every primitive to have its turn."""
-ELSEWHERE = tries(30)
-"""Programs for each target but the host; there are two where vectors of three lengths run. Every primitive has its turn
-on each of them in test_loops.py."""
-BATCH = 50
+BATCH = 45
 TOGETHER = 10
 """Programs in a graph: what a compilation costs besides its kernels is paid once for all of them."""
 
@@ -40,22 +37,16 @@ def compare(program, outputs, updates, where):
 def run_together(executable, programs, where):
     outputs, updates = map(iter, executable.run([x for program in programs for x in program.inputs]))
     for program in programs:
-        mine = list(islice(outputs, len(program.outputs))), list(islice(updates, len(program.updates)))
-        compare(program, *mine, where)
+        mine = islice(outputs, len(program.outputs)), islice(updates, len(program.updates))
+        compare(program, *map(list, mine), where)
     assert next(outputs, None) is next(updates, None) is None
 
 
-@pytest.mark.parametrize(
-    ("target", "first"),
-    [
-        (target, first)
-        for k, target in enumerate(TARGETS)
-        for first in range(k * PROGRAMS, k * PROGRAMS + (PROGRAMS if target == "host" else ELSEWHERE), TOGETHER)
-    ],
-)
-def test_native_equals_numpy(target, first):
-    """Each target has programs of its own. The host's first ones are compiled one by one, others some at a time. The
-    text of the former is read after every pass, of the host's others when the graph has reached another level."""
+@pytest.mark.parametrize(("first", "target"), [*zip(range(0, PROGRAMS, TOGETHER), cycle(TARGETS))])
+def test_native_equals_numpy(first, target):
+    """Each target has programs of its own: every primitive has its turn on each of them in test_loops.py. The first
+    ones are compiled one by one, others some at a time. The text of the former is read after every pass, of the host's
+    others when the graph has reached another level."""
     alone = first == 0
     for start in range(first, first + TOGETHER, 1 if alone else TOGETHER):
         seeds = range(start, start + (1 if alone else TOGETHER))
@@ -87,7 +78,7 @@ def test_every_pass_keeps_the_meaning(first):
 
 def test_the_programs_draw_on_everything():
     least = len(DRAWERS)  # from any seed on: each primitive has its turn
-    assert least <= 2 * BATCH
+    assert least <= PROGRAMS
     names, _, empty = coverage([random_program(seed) for seed in range(least)])
     assert set(names) == set(DRAWERS)
     assert empty

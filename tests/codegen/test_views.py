@@ -13,7 +13,7 @@ from gluonjit.passes.pipelines import PIPELINE
 from gluonjit.runtime import threads
 from gluonjit.runtime.compiler import compile_graph
 from support.compare import close, difference
-from support.selected import TARGETS, kernel_name, runnable
+from support.selected import in_turn, kernel_name, runnable
 from support.soak import tries
 
 EVERYTHING = PIPELINE.replace("views", "views {line = 0}")
@@ -116,8 +116,7 @@ def inputs_of(graph, seed=0):
     return [rng.standard_normal(v.shape).astype(np.float32) for v in graph.inputs]
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("seed", range(tries(4)))
+@pytest.mark.parametrize(("seed", "target"), in_turn(range(tries(4))))
 def test_networks(seed, target):
     graph = Net(seed).graph(12)
     inputs = inputs_of(graph)
@@ -176,8 +175,7 @@ def attention(batch, length, heads, units):
     return b.build([b.dot_general(joined, out, contract=((2,), (1,)))], {"params": (1, 2, 3, 4)})
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("sizes", [(1, 12, 2, 32), (2, 7, 3, 16), (3, 1, 1, 17), (1, 40, 4, 24)])
+@pytest.mark.parametrize(("sizes", "target"), in_turn([(1, 12, 2, 32), (2, 7, 3, 16), (3, 1, 1, 17), (1, 40, 4, 24)]))
 def test_heads_of_attention_are_not_moved(sizes, target):
     graph = attention(*sizes)
     planned = run_passes(graph, PIPELINE, target=runnable(target))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -17,8 +19,10 @@ from gluonjit.ir.interpreter import evaluate_op
 from gluonjit.ir.machine import Machine
 from gluonjit.passes import run_passes
 from support.kernels import loaded, runnable_targets
+from support.soak import SOAK
 
 TARGETS = ["host", *(target.cpu for target in runnable_targets()[1:])]
+T = TypeVar("T")
 NATIVE = (
     "matmul",
     "conv",
@@ -31,6 +35,14 @@ NATIVE = (
 )
 _GUARD = 192
 """Bytes on either side of a buffer that must stay as they are."""
+
+
+def in_turn(cases: Iterable[T]) -> list[tuple[T, str]]:
+    """Each case with one of `TARGETS`, in turn, and with each of them in `make soak`: where a case is another shape of
+    a kernel that is judged on every target anyway."""
+    if SOAK > 1:
+        return list(itertools.product(cases, TARGETS))
+    return list(zip(cases, itertools.cycle(TARGETS)))
 
 
 def kernel_name(op: Op) -> str:
