@@ -1,13 +1,16 @@
 """The process that holds an engine, and the commands around it."""
 
+import json
 import runpy
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from benchmarks import bits, growth, results, run
+from benchmarks import model as model_files
 from benchmarks.engine import ROOT, Engine, EngineFailed, cores, start, start_ours
 from benchmarks.model import model
 from benchmarks.requirements import requirements
@@ -29,7 +32,7 @@ def test_a_worker_runs_ours_and_answers_as_float64_does(small):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems report what the starting process had")
 def test_memory_is_not_that_of_the_process_that_started_it():
-    held = np.ones(40_000_000)
+    held = np.ones(15_000_000)
     code = "from benchmarks.worker import peak_memory; print(peak_memory())"
     peak = int(subprocess.check_output([sys.executable, "-c", code], cwd=ROOT))
     assert 1e6 < peak < held.nbytes / 2
@@ -40,12 +43,6 @@ def test_what_cannot_be_loaded_says_why(small):
         start("no_such_engine", small.folder, cores(1))
     with pytest.raises(EngineFailed, match="died"):
         Engine("peers.gluonjit:load", small.folder, cores(1), "/bin/false")
-
-
-@pytest.mark.parametrize("limit", run.LIMITS)
-def test_limits_are_positive_rates(limit, small):
-    with Engine(f"limits:{limit}", small.folder, cores(1)) as engine:
-        assert engine.work / engine.turn(1).seconds > 1e8
 
 
 def test_files_are_made_once_and_again_when_they_are_incomplete(small):
@@ -66,7 +63,8 @@ def test_a_run_writes_json_and_a_table(small, tmp_path, monkeypatch, capsys):
     # An interpreter without MXNet: this one.
     assert run.main([*words, "--mxnet", sys.executable, "--output", str(output)]) == 0
     (row,) = results.load(output)["rows"]
-    assert row["ours"]["error"] < 1e-5 and row["limits"].keys() == set(run.LIMITS) and row["peers"] == {}
+    assert row["ours"]["error"] < 1e-5 and row["peers"] == {}
+    assert row["limits"].keys() == set(run.LIMITS) and min(row["limits"].values()) > 1e8  # flop or bytes per second
     assert "mxnet" in row["skipped"]["mxnet"]
     text = output.with_suffix(".md").read_text()
     assert "W1 MLP" in text and "- mxnet: " in text and "W1 MLP" in capsys.readouterr().out
@@ -86,7 +84,12 @@ def test_a_step_is_superlinear_if_time_grows_faster_than_work(work, time, superl
     assert growth.Step(work, time).superlinear is superlinear
 
 
-def test_growth_prints_every_size(capsys):
+def test_growth_prints_every_size(capsys, monkeypatch):
+    def made_here(command, check):
+        *_, folder, options = command
+        model_files._write(Path(folder), **json.loads(options))
+
+    monkeypatch.setattr(model_files.subprocess, "run", made_here)
     assert growth.main(["--workloads", "W1", "--batches", "1", "2", "--widths", "--seconds", "0.02"]) in (0, 1)
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].split()[:2] == ["batch", "1"] and "operations x 2.00" in lines[2]
