@@ -14,8 +14,9 @@ from gluonjit.ir.types import BOOL, F64, TensorType, type_of
 from gluonjit.ir.verify import verify
 from support.draw import DOMAINS, DRAWERS, draw
 from support.gradients import assert_halves_agree, assert_is_gradient, gradients, joint
+from support.soak import tries
 
-CASES = 15
+CASES = tries(10)
 
 PRIMITIVES = {name: op for name, op in opdef.REGISTRY.items() if isinstance(op, opdef.Primitive)}
 AFAR = (0.3, 2.0)
@@ -116,7 +117,7 @@ def test_the_halves_agree(name):
 
 def test_large_windows_axis_by_axis(monkeypatch):
     monkeypatch.setattr(window, "_UNROLLED", 0)
-    for case, rng in float_draws("reduce_window", 40):
+    for case, rng in float_draws("reduce_window", tries(20)):
         assert_is_gradient(graph_of(case), smooth_values(case, rng), str(case), order=2)
 
 

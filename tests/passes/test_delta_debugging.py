@@ -65,7 +65,7 @@ def test_a_wrong_rewrite_of_open_dimensions():
     assert [op.name for op in found.ops] == ["sin", "mul", "add"]
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_a_wrong_rewrite(seed):
     graph = _large(seed, lambda b, x: b.add(b.mul(x, b.sin(x)), b.constant(np.full((4, 3), 1e3, np.float32))))
     assert len(graph.ops) > 80
@@ -74,7 +74,7 @@ def test_a_wrong_rewrite(seed):
     assert len(small.outputs) == 1
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_failing_pass(seed):
     graph = _large(seed, lambda b, x: b.sub(x, b.cos(x)))
     small = reduced(graph, fails("simplify, raises"))

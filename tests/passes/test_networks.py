@@ -57,7 +57,7 @@ def check(network, expected, pipeline):
 @pytest.mark.parametrize("block", range(tries(1)))
 def test_networks_keep_their_values(block):
     fired = Counter()
-    for seed in range(block * 30, block * 30 + 30):
+    for seed in range(block * 20, block * 20 + 20):
         network = random_network(seed)
         expected = wide_outputs(network)
         for name in PASSES:
@@ -74,7 +74,7 @@ def test_networks_keep_their_values(block):
 def test_networks_with_an_open_batch_keep_their_values():
     pipeline = PIPELINE[PIPELINE.index("fold-moves") : PIPELINE.index(", plan-memory")]
     fired = Counter()
-    for seed in range(tries(30)):
+    for seed in range(tries(15)):
         network = random_network(seed, batch=named_dim("n"))
         batches = {}
         for n in (2, 5):
@@ -93,12 +93,12 @@ def test_networks_with_an_open_batch_keep_their_values():
                 assert error < TOLERANCE, f"{name}, seed {network.seed}, n = {n}: {error:.1e}\n{before}\n{graph}"
 
         run_passes(network.graph, pipeline, after=after, target=named(("x86-64-v3", "x86-64-v4")[seed % 2]))
-    assert all(fired[name] >= 3 for name in (*PASSES, "select", "hoist", "views", "threads")), fired
+    assert fired.keys() >= {*PASSES, "select", "hoist", "views", "threads"}, fired
 
 
 @pytest.mark.parametrize("name", ["fold-moves", "fold-affine", "hoist-strides"])
 def test_a_second_run_changes_nothing(name):
-    for seed in range(tries(20)):
+    for seed in range(tries(10)):
         clean = run_passes(random_network(seed).graph, "simplify, cse, dce")
         once = run_passes(clean, [name, "simplify", "cse", "dce"])
         twice = run_passes(once, [name, "simplify", "cse", "dce"])
@@ -112,7 +112,7 @@ def test_nothing_is_folded_that_is_no_parameter():
         assert run_passes(graph, "fold-affine") is graph
 
 
-@pytest.mark.parametrize("seed", range(300, 300 + tries(8)))
+@pytest.mark.parametrize("seed", range(300, 300 + tries(6)))
 def test_compiled_networks(seed):
     """Through the whole pipeline, to native code."""
     network = random_network(seed)

@@ -56,11 +56,9 @@ def trained(case):
     return [recorded[f"out{k}"] for k in range(len(case.meta["out_shapes"]))]
 
 
-@pytest.mark.parametrize("hybridize", [False, True], ids=["imperative", "hybridized"])
-def test_train_mode(net, case, hybridize):
+def test_train_mode(net, case):
+    """Hybridized, and while it is recorded: test_gradients.py."""
     expected = trained(case)
-    if hybridize:
-        net.hybridize()
     with mx.autograd.train_mode():
         check(run(net, case), case, expected)
 

@@ -12,6 +12,7 @@ from gluon.reference_models import CASES
 
 import gluonjit as mx
 from support.compare import assert_close
+from support.soak import SOAK
 
 from .cases import NAMES, Case, invoked
 
@@ -125,16 +126,15 @@ def bound(case, recorded):
 WAYS = {"imperative": imperative, "hybridized": hybridized, "exported": exported, "bound": bound}
 
 
-RUNS = [
-    pytest.param(name, way, marks=[pytest.mark.slow] if way == "bound" and name in CASES else [])
-    for name in TRAINED
-    for way in WAYS
-    if name in CASES or way in ("exported", "bound")
-]
-"""Layers and their exported graph compile to much the same: the second is slow where there is the first."""
+def ways_of(name):
+    """Layers and their exported graph compile to much the same: the latter is bound by `make soak` where there are the
+    former."""
+    if name not in CASES:
+        return ("exported", "bound")
+    return tuple(WAYS) if SOAK > 1 else ("imperative", "hybridized", "exported")
 
 
-@pytest.mark.parametrize(("name", "way"), RUNS)
+@pytest.mark.parametrize(("name", "way"), [(name, way) for name in TRAINED for way in ways_of(name)])
 def test_step(name, way):
     case = Case(name)
     recorded = Recorded(case)

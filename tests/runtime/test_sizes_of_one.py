@@ -26,7 +26,7 @@ SIZES = ({"n": 1, "l": 1}, {"n": 1, "l": 7}, {"n": 33, "l": 1}, {"n": 1, "l": 16
 def test_random_programs(monkeypatch):
     monkeypatch.setattr(open_programs, "with_sizes", lambda graph, sizes: with_sizes(graph, sizes, lowest=1))
     monkeypatch.setenv("GLUONJIT_CACHE", "0")
-    serving, programs = 0, tries(10)
+    serving, programs = 0, tries(6)
     for seed in range(programs):
         program = open_program(seed)
         code = compile_graph(program.graph)
