@@ -11,12 +11,12 @@ from support.kernels import runnable_targets
 
 
 class Segmenter(HybridBlock):
-    """As in fully convolutional networks: what is found at an eighth of the size, enlarged, and finer features."""
+    """As in fully convolutional networks: what is found at a quarter of the size, enlarged, and finer features."""
 
     def __init__(self):
         super().__init__()
         self.down = nn.HybridSequential()
-        for channels in (8, 16, 16):
+        for channels in (8, 16):
             self.down.add(
                 nn.Conv2D(channels, 3, 2, 1, use_bias=False),
                 nn.BatchNorm(),
@@ -24,7 +24,7 @@ class Segmenter(HybridBlock):
                 nn.Conv2D(16, 3, 1, 1),
             )
         self.classes, self.finer = nn.Conv2D(5, 1), nn.Conv2D(5, 3, padding=1)
-        self.up = nn.Conv2DTranspose(5, 16, strides=8, padding=4)
+        self.up = nn.Conv2DTranspose(5, 8, strides=4, padding=2)
 
     def hybrid_forward(self, F, x):
         return F.log_softmax(self.up(self.classes(self.down(x))) + self.finer(x), axis=1)
@@ -52,10 +52,18 @@ class Detector(HybridBlock):
         return F.softmax(F.reshape(F.concat(*classes, dim=1), (0, -1, 3))), F.concat(*boxes, dim=1)
 
 
+def _mobilenet():
+    """MobileNet 2 without the last ten of its seventeen bottlenecks."""
+    layers = vision.mobilenet_v2_0_25().features
+    net = nn.HybridSequential()
+    net.add(*layers[:10], *layers[-4:], nn.Flatten(), nn.Dense(7))
+    return net
+
+
 NETS = {
     "segmenter": (Segmenter, 8),
     "detector": (Detector, 8),
-    "mobilenet_v2_0_25": (lambda: vision.mobilenet_v2_0_25(classes=7), 32),
+    "mobilenet_v2_0_25": (_mobilenet, 32),
     # ResNet-18 with narrower stages from the third on, and the first stage alone of two blocks: the same layers.
     "resnet18": (lambda: vision.ResNetV1(vision.BasicBlockV1, [2, 1, 1, 1], [64, 64, 128, 144, 160], classes=7), 32),
 }
