@@ -19,7 +19,7 @@ from gluonjit.ndarray.variable import tracked
 from support.gluon_programs import gluon_program
 from support.soak import tries
 
-PROGRAMS = tries(10)
+PROGRAMS = tries(5)
 BATCH = 5
 STEP = 2e-4
 

@@ -16,7 +16,7 @@ from gluonjit.gluon import HybridBlock
 from support.gluon_programs import gluon_program
 from support.soak import tries
 
-PROGRAMS = tries(10)
+PROGRAMS = tries(5)
 BATCH = 5
 SIZES = (1, 2, 3, 5, 8, 17)
 CALLS = 6

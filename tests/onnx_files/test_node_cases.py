@@ -101,11 +101,11 @@ def pooled(padded, kernel, kind, p=1):
 
 def pooled_by_numpy(pool):
     """ONNX's reference of pooling looks at one window after the other, 3 s for each of the three cases that have 90,000
-    of them, of stride 1 and without padding. They are NumPy's here."""
+    of them. Large ones of stride 1 and without padding are NumPy's here."""
 
     def chosen(padded, x_shape, kernel, strides, out_shape, kind, *others, **options):
         plain = max(strides) == 1 and not others and options.keys() <= {"p"}
-        if plain and np.prod(out_shape) * np.prod(x_shape[:2]) > 50_000:
+        if plain and np.prod(out_shape) * np.prod(x_shape[:2]) > 1_000:
             return pooled(padded, kernel, kind, **options)
         return pool(padded, x_shape, kernel, strides, out_shape, kind, *others, **options)
 
@@ -129,10 +129,13 @@ def outcomes(tmp_path_factory):
     path = tmp_path_factory.mktemp("cases") / "case.onnx"
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as changes:
         warnings.simplefilter("ignore")
+        import onnx.backend.test.case.base as base
         import onnx.reference.ops.op_pool_common as common
         from onnx.backend.test.case.node import collect_testcases
 
-        changes.setattr(common, "pool", pooled_by_numpy(common.pool))  # before the cases are imported
+        # Before the cases are imported; their texts, which documentation shows, take a second to find.
+        changes.setattr(base, "process_snippet", lambda *names: names[:2])
+        changes.setattr(common, "pool", pooled_by_numpy(common.pool))
         cases = [case for case in collect_testcases(None) if version(case.model)]
         return [(case.name, version(case.model), outcome(case, path)) for case in cases]
 
