@@ -16,7 +16,7 @@ from gluonjit.passes import run_passes
 from gluonjit.runtime.compiler import compile_graph
 from support.compare import close, difference
 from support.open_kernels import Selected
-from support.selected import TARGETS, kernel_name, run_kernel, run_selected, runnable
+from support.selected import TARGETS, in_turn, kernel_name, run_kernel, run_selected, runnable
 
 MERGE = ("fuse-depthwise",)
 
@@ -159,9 +159,8 @@ def test_in_strides():
     assert close(compile_graph(graph).run(inputs)[0][0], evaluate(graph, inputs)[0][0])
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("residual", [False, True])
-def test_an_open_batch(target, residual):
+@pytest.mark.parametrize(("residual", "target"), in_turn([False, True]))
+def test_an_open_batch(residual, target):
     graph = pair((9, 12), 7, 40, 3, low=1, high=1, batch=named_dim("n"), residual=residual)
     kernel = Selected(graph, "expand_depthwise", runnable(target), after=MERGE)
     for n in (2, 3, 7):

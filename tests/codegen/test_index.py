@@ -7,6 +7,7 @@ import pytest
 
 from gluonjit.codegen.loops.index import Affine, Div, Var, affine, counter, flat, lookup, variable
 from gluonjit.ir.dims import at, is_at_most, named
+from support.soak import tries
 
 
 def values(expr, variables):
@@ -21,7 +22,7 @@ def test_random_expressions(seed):
     rng = random.Random(seed)
     variables = [Var("a", 0, 5), Var("b", 0, 3), Var("c", -3, 4)]
     assignments = list(itertools.product(*(range(v.low, v.high + 1) for v in variables)))
-    for _ in range(120):
+    for _ in range(tries(60)):
         some = rng.sample(assignments, 40)
         env = {v: [assignment[k] for assignment in some] for k, v in enumerate(variables)}
         start = Affine(rng.randint(-5, 12))
@@ -175,7 +176,7 @@ def test_random_open_expressions(seed):
     sizes = [{"n": rng.randint(2, 9), "l": rng.randint(2, 9), "m": rng.randint(2, 5)} for _ in range(12)]
     extents = [N, L, N * L, L + M, L * 12, 5]
     factors = [1, 1, 2, 4, 12, N, L, L * 4, N * L, -1, -L, L + M, L - M]
-    for _ in range(25):
+    for _ in range(tries(12)):
         variables = [Var("v", 0, n - 1) for n in rng.sample(extents, 3)]
         cases = [(s, {v: rng.randint(0, at(v.high, s)) for v in variables}) for s in sizes for _ in range(4)]
         start = Affine(rng.choice([0, 0, 3, -1, L, N * L - 1]))

@@ -11,7 +11,7 @@ from gluonjit.passes import run_passes
 from gluonjit.runtime.compiler import artifact_of, compile_graph
 from support.convolutions import conv
 from support.programs import random_program
-from support.selected import TARGETS, kernel_name, runnable
+from support.selected import TARGETS, in_turn, kernel_name, runnable
 from support.soak import tries
 
 LEVELS = ("0", "1", "2", "3")
@@ -24,7 +24,7 @@ def bits(graph, inputs, level, monkeypatch, target=None):
 
 
 def test_random_programs(monkeypatch):
-    for seed in range(tries(8)):
+    for seed in range(tries(6)):
         program = random_program(seed)
         by_level = [bits(program.graph, program.inputs, level, monkeypatch) for level in "02"]
         assert by_level[0] == by_level[1], f"seed {seed}"
@@ -39,8 +39,7 @@ KERNELS = {
 }
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize(("name", "target"), in_turn(KERNELS))
 def test_kernels(name, target, monkeypatch):
     graph, target = KERNELS[name], runnable(target)
     selected = run_passes(graph, "fuse, select", target=target)
@@ -64,8 +63,9 @@ def test_sums_of_products(target, monkeypatch):
             inputs += pair
     rng = np.random.default_rng(0)
     graph, arrays = b.build(outputs), [rng.standard_normal(v.type.shape).astype(v.type.dtype.numpy) for v in inputs]
-    found = [bits(graph, arrays, level, monkeypatch, runnable(target)) for level in LEVELS]
-    assert found[1:] == found[:1] * 3
+    levels = LEVELS if target == "host" else ("0", "2")
+    found = [bits(graph, arrays, level, monkeypatch, runnable(target)) for level in levels]
+    assert all(each == found[0] for each in found)
 
 
 def test_each_level_has_entries_of_its_own(object_cache, monkeypatch):

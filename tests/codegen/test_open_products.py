@@ -11,7 +11,7 @@ from gluonjit.ir.types import F32, F64, TensorType
 from gluonjit.passes.select_matmul import unpack
 from gluonjit.passes.tiling import register_tile
 from support.open_kernels import OpenKernel
-from support.selected import TARGETS, runnable
+from support.selected import TARGETS, in_turn, runnable
 
 N, L = dim("n"), dim("l")
 SIZES = (2, 3, 5, 7, 8, 13, 16, 17, 31, 33, 64)
@@ -38,9 +38,8 @@ def bias_residual_relu(b, y):
     return b.maximum(y, b.broadcast(b.constant(0, F32), shape=y.shape))
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("rows", [1, 6, 8])
-def test_an_open_number_of_rows(target, rows):
+@pytest.mark.parametrize(("rows", "target"), in_turn([1, 6, 8]))
+def test_an_open_number_of_rows(rows, target):
     target = runnable(target)
     kernel = dense(N, 19, 37, (rows, 2 * target.lanes(F32), 2), target, bias_residual_relu)
     for n in SIZES:
@@ -88,9 +87,8 @@ def product(batch, m, k, n, tile, target, epilogue=None, dtype=F32):
 LENGTHS = ((2, 2), (2, 3), (3, 5), (2, 7), (3, 8), (2, 13), (2, 16), (3, 17), (2, 31), (2, 33), (2, 64))
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("rows", [1, 3, 8])
-def test_scores_of_attention(target, rows):
+@pytest.mark.parametrize(("rows", "target"), in_turn([8, 1, 3]))
+def test_scores_of_attention(rows, target):
     """[n·heads, l, d] by [n·heads, d, l]: rows and columns are open, and so is the distance of the latter's rows."""
     target = runnable(target)
 

@@ -32,12 +32,12 @@ def compiled(module, threads=2):
 
 def test_random_programs(monkeypatch):
     several = 0
-    for seed in range(5):
+    for seed in range(3):
         program = random_program(seed)
         graph = program.graph.with_attrs(params=tuple(range(0, len(program.graph.inputs), 2)))
         planned = run_passes(graph, PIPELINE, target=host())
         results, made = [], []
-        for threads, size in ((1, 1), (2, 1), (5, 1), (2, 10**9)):
+        for threads, size in ((1, 1), (5, 1), (2, 10**9)):
             monkeypatch.setattr(compile_parts, "_PART", size)
             module = Module(host())
             with Parts(module, host(), threads) as run:
@@ -45,11 +45,11 @@ def test_random_programs(monkeypatch):
                 made.append(run.finish())
             outputs, updates = Executable(lowered.interface, llvm.load(made[-1])).run(program.inputs)
             results.append([a.tobytes() for a in (*outputs, *updates)])
-        assert results[1:] == results[:1] * 3
-        assert made[0] == made[1] == made[2]  # whatever the number of threads
-        assert len(made[3]) <= 2  # what runs in every call, and what runs cold
+        assert results[1:] == results[:1] * 2
+        assert made[0] == made[1]  # whatever the number of threads
+        assert len(made[2]) <= 2  # what runs in every call, and what runs cold
         several += len(made[0]) > 2
-    assert several > 2
+    assert several == 3
 
 
 def module_with_helpers():

@@ -85,7 +85,8 @@ def test_every_way_to_sort(dtype, n, count):
         target = targets[(n + k) % len(targets)]
         attrs = {"axis": axis, "descending": n % 2 == 0, "count": count}
         check("sort", [x], attrs, target, nthreads=2, at_end=True)
-        check("sort", [x], {**attrs, "descending": n % 2 == 1, "order": False}, target)
+        if axis == 1:
+            check("sort", [x], {**attrs, "descending": n % 2 == 1, "order": False}, target)
 
 
 @pytest.mark.parametrize(("dtype", "machine"), [("float64", 0), ("float32", 1), ("float16", 2), ("int64", 3)])

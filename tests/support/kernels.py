@@ -75,28 +75,51 @@ def opened(
     outputs, and the scratch memory that the loops ask for, are next to inaccessible memory. `buffers`: the types of
     what is in memory, if `attrs` says that operands and outputs are parts of it."""
     target = target or host()
-    module = llvm.Module(target, sorted(names_of(n for v in (*graph.inputs, *graph.outputs) for n in v.shape)))
-    types = buffers or [v.type for v in (*graph.inputs, *graph.outputs)]
-    memory: Extent = 0
     if lower is None:
+        return opened_together([(graph, attrs, buffers)], target)[0]
+    module = llvm.Module(target, _open_names([graph]))
+    lower("kernel", target, module)
+    types = [v.type for v in (*graph.inputs, *graph.outputs)]
+    return functools.partial(
+        _open_outputs, module.dims, compiled(module.text(), target), "kernel", types, sort_memory(graph)
+    )
+
+
+def opened_together(
+    bodies: Sequence[tuple[Graph, Mapping[str, Any], Sequence[TensorType] | None]], target: Machine
+) -> list[Callable[..., list[np.ndarray]]]:
+    """`opened` for each (graph, attrs, buffers), as one module."""
+    module = llvm.Module(target, _open_names([graph for graph, *_ in bodies]))
+    found = []
+    for k, (graph, attrs, buffers) in enumerate(bodies):
         op = kernel(graph, attrs=attrs)
         memory = scratch(op, module)
-        lower_loops("kernel", keeping_rows(op, memory) if memory != 0 else op, module)
-    else:
-        lower("kernel", target, module)
-        memory = sort_memory(graph)
+        lower_loops(f"kernel{k}", keeping_rows(op, memory) if memory != 0 else op, module)
+        found.append((f"kernel{k}", buffers or [v.type for v in (*graph.inputs, *graph.outputs)], memory))
     code = compiled(module.text(), target)
+    return [functools.partial(_open_outputs, module.dims, code, *each) for each in found]
 
-    def run(
-        sizes: Mapping[str, int], inputs: Sequence[np.ndarray], nthreads: int = 1, at_end: bool = True
-    ) -> list[np.ndarray]:
-        outputs = [np.full(sized(t, sizes).shape, 7, t.dtype.numpy) for t in types[len(inputs) :]]
-        work = [np.zeros(at(memory, sizes), np.uint8)] if memory != 0 else []
-        arrays = [guarded(np.asarray(x), at_end) for x in (*inputs, *outputs, *work)]
-        code.call("kernel", arrays, nthreads, [sizes[name] for name in module.dims])
-        return arrays[len(inputs) : len(types)]
 
-    return run
+def _open_names(graphs: Sequence[Graph]) -> list[str]:
+    return sorted(names_of(n for graph in graphs for v in (*graph.inputs, *graph.outputs) for n in v.shape))
+
+
+def _open_outputs(
+    dims: Sequence[str],
+    code: llvm.Loaded,
+    name: str,
+    types: Sequence[TensorType],
+    memory: Extent,
+    sizes: Mapping[str, int],
+    inputs: Sequence[np.ndarray],
+    nthreads: int = 1,
+    at_end: bool = True,
+) -> list[np.ndarray]:
+    outputs = [np.full(sized(t, sizes).shape, 7, t.dtype.numpy) for t in types[len(inputs) :]]
+    work = [np.zeros(at(memory, sizes), np.uint8)] if memory != 0 else []
+    arrays = [guarded(np.asarray(x), at_end) for x in (*inputs, *outputs, *work)]
+    code.call(name, arrays, nthreads, [sizes.get(name, 0) for name in dims])
+    return arrays[len(inputs) : len(types)]
 
 
 def sort_memory(graph: Graph) -> Extent:
