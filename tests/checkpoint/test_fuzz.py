@@ -21,7 +21,7 @@ from . import building, mutation, test_fused
 from .control_flow_graph import RECORDED
 from .early_graphs import GRAPHS
 
-ROUNDS = tries(1500)
+ROUNDS = tries(600)
 PARTS = 3
 """Tests per kind, so that several processes share the work."""
 

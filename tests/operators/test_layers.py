@@ -159,9 +159,8 @@ PADDED = {
 }
 
 
-@pytest.mark.parametrize("odd", [np.inf, np.nan])
 @pytest.mark.parametrize("name", PADDED)
-def test_padding_is_no_term_of_a_convolution(name, odd):
+def test_padding_is_no_term_of_a_convolution(name):
     """Not even 0 times a weight that is infinite: only the pixels that it meets show it, in either mode."""
     operator, data, kernel, attrs = PADDED[name]
     attrs = {**attrs, "kernel": kernel[2:], "no_bias": True}
@@ -175,12 +174,13 @@ def test_padding_is_no_term_of_a_convolution(name, odd):
     reached = net(mx.nd.ones(data), mx.nd.array(one_weight)).asnumpy() != 0
     assert reached.any() and not reached.all()
     expected = net(mx.nd.array(x), mx.nd.array(w)).asnumpy()
-    w[corner] = odd
     for hybridized in (False, True):
         net.hybridize(hybridized)
-        found = net(mx.nd.array(x), mx.nd.array(w)).asnumpy()
-        assert not np.isfinite(found[reached]).any()
-        np.testing.assert_allclose(found[~reached], expected[~reached], rtol=1e-4, atol=1e-5)
+        for odd in (np.inf, np.nan):
+            w[corner] = odd
+            found = net(mx.nd.array(x), mx.nd.array(w)).asnumpy()
+            assert not np.isfinite(found[reached]).any()
+            np.testing.assert_allclose(found[~reached], expected[~reached], rtol=1e-4, atol=1e-5)
 
 
 RANDOM = {  # kind: (operator, kernel per axis, input channels, filters, groups)

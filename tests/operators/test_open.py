@@ -87,8 +87,8 @@ def check_open(case, opened):
         TensorType(type_of(x).dtype, tuple(N if (k, axis) in opened else m for axis, m in enumerate(x.shape)))
         for k, x in enumerate(case.inputs)
     ]
-    sizes = sorted({length, length + 1})
-    statics = {n: accepted(case, inputs(n)) for n in sizes}
+    statics = {n: accepted(case, inputs(n)) for n in (length, length + 1)}
+    sizes = [length + 1]
     try:
         with relying() as relies:
             whole = traced(case, types)
@@ -102,7 +102,7 @@ def check_open(case, opened):
         statics[1] = accepted(case, inputs(1))
         same = with_some_sizes(whole, {"n": 1})
         if statics[1] is not None and graph_key(statics[1]) == graph_key(same):
-            sizes = [1, *sizes]
+            sizes = [1, length + 1]
     for n in sizes:
         arrays = inputs(n)
         assert statics[n] is not None, f"{case} with {types} is refused for {n}"
@@ -162,7 +162,8 @@ BOXES = {  # operator → axes of equal length, counted from the end: images; bo
 
 @pytest.mark.parametrize("name", BOXES)
 def test_detection_of_any_number_of_images_boxes_and_labels(name):
-    for case in samples.cases(name):
+    by_attrs = {str(case.attrs): case for case in reversed(samples.cases(name))}  # other inputs make no other graph
+    for case in by_attrs.values():
         for opened in BOXES[name]:
             axes = {(k, axis % case.inputs[k].ndim) for k, axis in opened if case.inputs[k].ndim >= -axis}
             if axes and all(case.inputs[k].shape[axis] > 1 for k, axis in axes):
