@@ -19,6 +19,8 @@ TESTS = ROOT / "tests"
 def pytest_configure(config):
     # The user's own cache is none of our business. See `compiled_fast` and `object_cache`.
     os.environ["GLUONJIT_CACHE"] = "0"
+    # Workers and other processes share the cores, on which more threads of NumPy's products would spin in turn.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     top_benchmarks.make_importable()
     _begin_elsewhere(config)
 
