@@ -261,25 +261,18 @@ net(mx.nd.ones((2, 4)))
 """
 
 
-def run(log):
+def run(program, log):
     env = {**os.environ, "GLUONJIT_LOG": log}
-    return subprocess.run([sys.executable, "-c", LOGGED], env=env, capture_output=True, text=True)
-
-
-def test_events_are_printed_as_they_come():
-    traced, compiled = run("compile").stderr.splitlines()
-    assert traced.startswith("gluonjit: dense0 traced for f32[2,4] in ")
-    assert ": first call  at <string>:6" in compiled
+    return subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True)
 
 
 def test_log_of_something_else():
-    done = run("compiler")
+    done = run(LOGGED, "compiler")
     assert done.returncode == 1
     assert "GLUONJIT_LOG='compiler' is not known; did you mean 'compile'?" in done.stderr
 
 
 BOUND = """
-import gluonjit as mx
 net = mx.sym.softmax(mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=30))
 module = mx.mod.Module(net, label_names=None)
 module.bind([("data", (8, 100))], for_training=False)
@@ -289,10 +282,10 @@ for rows in (8, 4, 6):
 """
 
 
-def test_modules_are_in_the_log():
-    env = {**os.environ, "GLUONJIT_LOG": "compile"}
-    done = subprocess.run([sys.executable, "-c", BOUND], env=env, capture_output=True, text=True, check=True)
-    first, second = done.stderr.splitlines()
+def test_events_of_blocks_and_modules_are_printed_as_they_come():
+    traced, compiled, first, second = run(LOGGED + BOUND, "compile").stderr.splitlines()
+    assert traced.startswith("gluonjit: dense0 traced for f32[2,4] in ")
+    assert ": first call  at <string>:6" in compiled
     assert "compiled for data: f32[8,100], … in" in first and ": first call  at <string>:" in first
     assert "shape of argument 0: n×100, had 8×100" in second
 
