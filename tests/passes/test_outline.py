@@ -226,7 +226,7 @@ def gradients(graph, wrt, heads, given, cotangent):
 class Net(mx.gluon.HybridBlock):
     """A cell with Dropout over some steps, after BatchNorm."""
 
-    STEPS = 10
+    STEPS = 8
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -271,7 +271,7 @@ def trained(hybridize, batches, twice, **flags):
     [((3,), True, {}), ((3, 4), False, {"dynamic": {"data": {0: "batch"}}, "remat": "all"})],
 )
 def test_a_hybridized_block_trains_as_before(batches, twice, flags, monkeypatch):
-    monkeypatch.setitem(outline.outline.__kwdefaults__, "saves", 40)  # so few steps suffice
+    monkeypatch.setitem(outline.outline.__kwdefaults__, "saves", 30)  # so few steps suffice
     seen = []
     run = outline._Outlined.run
     monkeypatch.setattr(outline._Outlined, "run", lambda self: seen.append(self) or run(self))

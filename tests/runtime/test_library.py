@@ -167,7 +167,7 @@ def test_two_open_dimensions(tmp_path):
 
 @needs_cc
 def test_wrong_arguments_are_refused(tmp_path):
-    _, loaded, _ = built_convolutional(tmp_path, True)
+    _, loaded, _ = built_convolutional(tmp_path, True, name="two_words")
     run, memory = loaded.functions["run"], loaded.functions["memory"]
     assert loaded.create(0) == 1 and loaded.create(257) == 1 and loaded.functions["create"](1, None) == 1
     net = loaded.create()
@@ -224,7 +224,7 @@ def test_data_that_are_refused(tmp_path):
 
 
 def test_the_callers_memory(tmp_path):
-    _, loaded, y = built_convolutional(tmp_path, True)
+    _, loaded, y = built_convolutional(tmp_path, True, name="two_words")
     size = loaded.functions["memory"](2, ctypes.c_int64(4))
     memory = np.zeros(size + 64, np.uint8)
     memory[size:] = 77
@@ -243,7 +243,7 @@ def test_the_callers_memory(tmp_path):
 
 @needs_cc
 def test_many_threads(tmp_path):
-    block, loaded, _ = built_convolutional(tmp_path, True)
+    block, loaded, _ = built_convolutional(tmp_path, True, name="two_words")
     wanted = {n: block(mx.nd.array(image(n))).asnumpy() for n in (1, 2, 7)}
     shared = loaded.create(2)
     wrong = []
