@@ -5,7 +5,6 @@ The bits are those of the primitive's `eval`, whichever draws them.
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from gluonjit.ir.graph import Builder, Graph
 from gluonjit.ir.primitives import random_bits
 from gluonjit.ir.primitives.random_bits import words_from
 from gluonjit.ir.types import I8, I64, TensorType, dtype
+from gluonjit.runtime import forks
 from gluonjit.runtime.backend import Backend, Callee
 
 backend: Backend | None = None
@@ -26,7 +26,7 @@ _CALL = 1 << 11
 """How many words take NumPy as long as what a draw of any size does."""
 
 _drawn = 0
-_lock = threading.Lock()
+_lock = forks.renewed()
 _compiled: dict[Any, Callee] = {}
 
 

@@ -31,7 +31,7 @@ from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.types import IRError
 from gluonjit.passes import run_passes
-from gluonjit.runtime import executable, host, threads
+from gluonjit.runtime import executable, forks, host, threads
 from gluonjit.runtime.arenas import aligned_empty
 from gluonjit.runtime.collector import without_collector
 from gluonjit.runtime.executable import MEASURING, CodeSource, NativeFunction
@@ -144,7 +144,7 @@ class TimedProgram:
         return areas
 
 
-_loading = threading.Lock()
+_loading = forks.renewed()
 """Held while names stand for the kernels of one program."""
 
 

@@ -4,12 +4,12 @@ checks these, and the pass `expand` inserts the primitives. A net also repeats m
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Hashable
 
 import numpy as np
 
 from gluonjit.ir.graph import Graph
+from gluonjit.runtime import forks
 
 LIMIT = 1 << 24
 """The approximate size of the cache in bytes. Beyond it the cache is cleared; what is in use is soon cached again."""
@@ -17,7 +17,7 @@ _OP = 1 << 10
 """The approximate size of an op with its values in bytes."""
 
 _known: dict[Hashable, Graph] = {}
-_lock = threading.Lock()
+_lock = forks.renewed()
 _size = 0
 
 

@@ -117,9 +117,11 @@ def test_while_another_thread_imports_the_compiler():
     assert process(code) == ["True"]
 
 
-def test_while_another_thread_computes_an_attribute():
+def test_while_another_thread_computes_an_attribute_and_holds_locks():
     code = """
     from gluonjit.common.lazy import cached_property
+    from gluonjit.operators import expansions
+    from gluonjit.runtime import random_words
 
     there, done = threading.Event(), threading.Event()
 
@@ -130,8 +132,9 @@ def test_while_another_thread_computes_an_attribute():
         def attribute(self):
             "Its value."
             if self.waits:
-                there.set()
-                done.wait()
+                with random_words._lock, expansions._lock:
+                    there.set()
+                    done.wait()
             return [1]
 
     first, second = Object(), Object()
@@ -140,11 +143,13 @@ def test_while_another_thread_computes_an_attribute():
     thread.start()
     there.wait()
     print(forked(lambda: second.attribute == [1] and second.attribute is second.attribute))
+    print(forked(lambda: mx.nd.random.uniform(shape=(3,)).shape == (3,)))
+    print(forked(lambda: dense(5)(mx.nd.ones((2, 3))).shape == (2, 5)))
     done.set()
     thread.join()
     print(first.attribute == [1] and Object.attribute.__doc__ == "Its value.")
     """
-    assert process(code) == ["True", "True"]
+    assert process(code) == ["True"] * 4
 
 
 def test_who_cannot_compile_says_so():
