@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +19,7 @@ from gluonjit.ir.dims import at, parse
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.sizes import sizes_of
 from gluonjit.ir.types import IRError, TensorType, dtype
+from gluonjit.runtime import forks
 from gluonjit.runtime.cores import available_cores
 
 _PREFIX, _SUFFIX = "lib", ".so"
@@ -78,7 +78,7 @@ class Deployed:
         self._weights = [os.fsencode(path.with_name(weights))] if weights else []
         """The path of the file of weights, which lies beside the library, if there is one."""
         self._in_types, self._out_types = (tuple(map(_type, arrays)) for arrays in (self.inputs, self.outputs))
-        self._lock = threading.Lock()
+        self._lock = forks.renewed()  # a fork may come while another thread reads the weights
         self._net: ctypes.c_void_p | None = None
         self._process = -1
 

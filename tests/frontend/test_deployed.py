@@ -4,8 +4,10 @@ import json
 import os
 import pickle
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -107,9 +109,22 @@ def test_pickles_and_forks(two):
     again = pickle.loads(pickle.dumps(net))
     np.testing.assert_array_equal(again(*given)[0], wanted[0])
     if hasattr(os, "fork"):
+        opens, go_on = threading.Event(), threading.Event()
+
+        def opening():
+            with net._lock:
+                opens.set()
+                go_on.wait()
+
+        other = threading.Thread(target=opening)
+        other.start()
+        opens.wait()
         child = os.fork()
         if not child:
+            signal.alarm(60)  # for one that waits for the other thread
             os._exit(0 if np.array_equal(net(*given)[0], wanted[0]) else 1)
+        go_on.set()
+        other.join()
         assert os.waitpid(child, 0)[1] == 0
 
 

@@ -121,7 +121,7 @@ def test_while_another_thread_computes_an_attribute_and_holds_locks():
     code = """
     from gluonjit.common.lazy import cached_property
     from gluonjit.operators import expansions
-    from gluonjit.runtime import random_words
+    from gluonjit.runtime import random_words, timed
 
     there, done = threading.Event(), threading.Event()
 
@@ -132,7 +132,7 @@ def test_while_another_thread_computes_an_attribute_and_holds_locks():
         def attribute(self):
             "Its value."
             if self.waits:
-                with random_words._lock, expansions._lock:
+                with random_words._lock, expansions._lock, timed._loading:
                     there.set()
                     done.wait()
             return [1]
@@ -145,11 +145,18 @@ def test_while_another_thread_computes_an_attribute_and_holds_locks():
     print(forked(lambda: second.attribute == [1] and second.attribute is second.attribute))
     print(forked(lambda: mx.nd.random.uniform(shape=(3,)).shape == (3,)))
     print(forked(lambda: dense(5)(mx.nd.ones((2, 3))).shape == (2, 5)))
+
+    def timed_call():
+        with timed.Timer() as timer:
+            dense(5)(mx.nd.ones((2, 3)))
+        return bool(timer.records)
+
+    print(forked(timed_call))
     done.set()
     thread.join()
     print(first.attribute == [1] and Object.attribute.__doc__ == "Its value.")
     """
-    assert process(code) == ["True"] * 4
+    assert process(code) == ["True"] * 5
 
 
 def test_who_cannot_compile_says_so():
