@@ -1,6 +1,7 @@
 # make demo    a model running, hybridized and not
 # make test    lint, types and tests;  PYTEST_ARGS="-k fold" narrows it
-# make soak    those tests that try random programs, damaged files and whole networks, with SOAK=10 times as many
+# make soak    those tests that try random programs, damaged files, whole networks and targets in turn, with SOAK=10
+#              times as many
 # make lint    lint and types alone
 # make bench   gluonjit and other engines on the same models;  BENCH_ARGS="--workloads W3 --threads 1" narrows it
 # make site    the documentation as a web site, in build/site
@@ -38,7 +39,7 @@ test: style packages
 	  wait $$mypy; types=$$?; cat build/mypy.txt; exit $$((tests | types))
 
 soak: $(VENV)/test-stamp
-	SOAK=$(SOAK) $(PYTEST) $$(grep -rlw --include='test_*.py' soak tests)
+	SOAK=$(SOAK) $(PYTEST) $$(grep -rlwE --include='test_*.py' 'soak|in_turn' tests)
 
 lint: style packages
 	$(MYPY)
