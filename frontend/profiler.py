@@ -32,7 +32,7 @@ from gluonjit.operators.registry import OPERATORS
 from gluonjit.optimizer.step import _Step
 from gluonjit.profiling import Kernel, record
 from gluonjit.profiling.recording import Recording
-from gluonjit.runtime import mode
+from gluonjit.runtime import forks, mode
 from gluonjit.runtime.eager import Eager
 
 __all__ = [
@@ -93,7 +93,9 @@ class _Profiler:
         """Complete profiles of compiled code."""
         self._recording: AbstractContextManager[Recording] | None = None
         self._replaced: list[tuple[Any, str, Any]] = []
-        self._lock = threading.Lock()
+        self._lock = forks.renewed()
+        self._changing = False
+        """Whether a thread changes places; in a forked child, also whether one of the parent's did."""
         self.scopes = threading.local()
         """Its attribute `name` is what this thread's `Scope`s put in front of names."""
 
@@ -107,26 +109,33 @@ class _Profiler:
     def apply(self) -> None:
         """Puts timed functions in place, or the original ones back, as the state asks for."""
         with self._lock:
+            if self._changing:  # by a thread that does not exist in this forked child
+                self._put_back()
             if self.active == bool(self._replaced):
                 return
+            self._changing = True
             if self.active:
                 for owner, attribute, timed in _places(self):
                     self._replaced.append((owner, attribute, owner.__dict__[attribute]))
                     setattr(owner, attribute, timed)
-                mode.change(1)  # compiled calls go through Python, where they are timed
+                mode.keep_off(True)  # compiled calls go through Python, where they are timed
                 self._record(self.wants("symbolic"))
             else:
-                for owner, attribute, original in self._replaced:
-                    setattr(owner, attribute, original)
-                self._replaced.clear()
-                mode.change(-1)
-                self._record(False)
+                self._put_back()
+            self._changing = False
+
+    def _put_back(self) -> None:
+        for owner, attribute, original in self._replaced:
+            setattr(owner, attribute, original)
+        self._replaced.clear()
+        mode.keep_off(False)
+        self._record(False)
 
     def _record(self, on: bool) -> None:
         """Ends the recording of compiled code, if there is one, and begins another."""
-        if self._recording is not None:
-            self._recording.__exit__(None, None, None)
-            self._recording = None
+        ended, self._recording = self._recording, None  # first, as a child cannot end what the parent is about to end
+        if ended is not None:
+            ended.__exit__(None, None, None)
         if on:
             recording = record(timeline=_CALLS, peaks=False)
             try:

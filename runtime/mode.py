@@ -1,7 +1,8 @@
 """A counter that keeps calls off the native fast path.
 
 It counts the threads that are in training mode, those that record gradients, and the traces that are running: what a
-call means then depends on more than its arguments, which the native entry alone looks at.
+call means then depends on more than its arguments, which the native entry alone looks at. A profiler that times calls
+in Python counts, too.
 """
 
 from __future__ import annotations
@@ -31,8 +32,20 @@ def change(by: int) -> None:
         MODE[0] += by
 
 
+_everyone = 0
+"""The share of the whole process."""
+
+
+def keep_off(on: bool) -> None:
+    """Keeps the calls of all threads off the fast path, also in forked children, or ends that."""
+    global _everyone
+    with _lock:
+        MODE[0] += on - _everyone
+        _everyone = int(on)
+
+
 def _after_fork_in_child() -> None:
-    MODE[0] = _own.count
+    MODE[0] = _own.count + _everyone
 
 
 _lock = forks.held(in_child=_after_fork_in_child)

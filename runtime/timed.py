@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import threading
 import time
 import weakref
@@ -212,7 +213,9 @@ class Timer:
         """Calls of what is not measured inside, such as the packing of weights: when they began and ended, in
         nanoseconds of `perf_counter_ns`."""
         self._known: dict[tuple[int, ...], Record] = {}
-        self._lock = threading.Lock()
+        self._lock = forks.renewed()
+        self.thread = threading.get_ident()
+        """The thread that measures."""
 
     @cached_property
     def clock(self) -> Clock:
@@ -226,8 +229,9 @@ class Timer:
         return self
 
     def __exit__(self, *error: object) -> None:
-        executable.watcher = None
-        threads.renew()
+        if executable.watcher is self:
+            executable.watcher = None
+            threads.renew()
 
     def forget(self) -> None:
         """Drops what was measured so far."""
@@ -271,10 +275,23 @@ class Timer:
             program = timed_program(function)
             _ = self.clock  # which starts now
             with self._lock:
-                record = self._known.setdefault(key, Record(function, program))
-                if record not in self.records:
-                    self.records.append(record)
+                record = self._known.get(key)
+                if record is None:
+                    record = Record(function, program)
+                    self.records.append(record)  # first: a forked child may have nothing of what follows
+                    self._known[key] = record
         return record
+
+
+def _forget_others() -> None:
+    """In a forked child: the thread that would stop measuring may not exist there."""
+    watcher = executable.watcher
+    if isinstance(watcher, Timer) and watcher.thread != threading.get_ident():
+        executable.watcher = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_others)
 
 
 def _is_measured(function: NativeFunction) -> bool:

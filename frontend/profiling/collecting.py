@@ -27,7 +27,7 @@ __all__ = ["Timer", "complete"]
 def complete(profile: Profile, timer: Timer, begin: float, timeline: int, peaks: bool) -> None:
     """Adds what the timer has measured since `begin`, in seconds of `perf_counter`."""
     profile.processor = host().cpu
-    profile.programs = [_program(r, timer.clock, begin, timeline) for r in timer.records if r.spans]
+    profile.programs = [_program(r, timer.clock, begin, timeline) for r in timer.records if r.latest]
     profile.programs += _packing(timer, begin)
     for n in sorted({p.usual_threads for p in profile.programs} if peaks else ()):
         found = peaks_of(n)

@@ -159,6 +159,72 @@ def test_while_another_thread_computes_an_attribute_and_holds_locks():
     assert process(code) == ["True"] * 5
 
 
+def test_while_other_threads_profile():
+    code = """
+    from gluonjit import profiler
+    from gluonjit.runtime import mode
+
+    net, x = dense(5), mx.nd.ones((2, 3))
+    net(x), net(x)
+
+    def recorded():
+        with profiler.record() as profile:
+            net(x), net(x)
+        return sum(len(p.calls) for p in profile.programs) == 2
+
+    def profiled():
+        profiler.start()
+        mx.nd.exp(x), net(x)
+        text = profiler.dumps(reset=True)
+        profiler.stop()
+        return "exp" in text and "(matmul)" in text and not mode.MODE[0]
+
+    def trained():
+        profiler.stop()
+        weight = net[0].weight
+        with mx.autograd.record():
+            y = net(x)
+        y.backward()
+        return not mode.MODE[0] and (weight.grad() == mx.nd.dot((y > 0).T, x)).asnumpy().all()
+
+    def beside(work):
+        there, done = threading.Event(), threading.Event()
+        thread = threading.Thread(target=work, args=(there, done))
+        thread.start()
+        there.wait()
+        return thread, done
+
+    def record(there, done):
+        with profiler.record():
+            net(x)
+            there.set()
+            done.wait()
+
+    def start_slowly(there, done):
+        def halfway(of):
+            places = every(of)
+            yield next(places)
+            there.set()
+            done.wait()
+            yield from places
+
+        every, profiler._places = profiler._places, halfway
+        profiler.start()
+
+    thread, done = beside(record)
+    print(forked(recorded) and forked(profiled))
+    done.set(), thread.join()
+
+    every = profiler._places
+    thread, done = beside(start_slowly)
+    profiler._places = every
+    print(forked(lambda: profiler.stop() or profiled() and recorded()))
+    done.set(), thread.join()
+    print(forked(trained))
+    """
+    assert process(code) == ["True"] * 3
+
+
 def test_who_cannot_compile_says_so():
     """LLVM stays in another thread's hands for longer than a fork waits."""
     code = """
