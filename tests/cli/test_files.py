@@ -224,6 +224,7 @@ def test_dump_of_a_part_of_a_gradient(run):
     kernels, of_inference = (run(*line, "--explain")[1] for line in (words, words[:-2]))
     assert "weight_gradient" in kernels and "weight_gradient" not in of_inference
     assert "--layer is for the other stages" in run(*words, "--explain", "--layer", "*conv0")[2]
+    assert run(*words, "--layer", "n*\n")[2].startswith("error: --layer n*\\n: no layer fits")
 
 
 def test_bench(run):

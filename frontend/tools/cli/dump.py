@@ -180,7 +180,8 @@ def _layer(op: Op) -> str:
 
 def _no_layer(pattern: str, there: Iterable[str]) -> MXNetError:
     known = sorted(shown(path) for path in there if path)
-    return MXNetError(f"--layer {pattern}: no layer fits; there are {', '.join(known[:8])}{', …' if known[8:] else ''}")
+    some = ", ".join([*known[:8], *(["…"] if known[8:] else [])])
+    return MXNetError(f"--layer {shown(pattern)}: no layer fits; there are {some}")
 
 
 def _part(graph: Graph, pattern: str | None) -> Graph:
