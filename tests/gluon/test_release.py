@@ -120,14 +120,6 @@ def test_loaded_again_released_again(path):
     assert kept() is None
 
 
-@pytest.fixture(scope="module")
-def small_heap():
-    """The collector looks once at what earlier tests have left, which takes half a second, and then never again."""
-    gc.collect()
-    gc.freeze()
-
-
-@pytest.mark.usefixtures("small_heap")
 @pytest.mark.parametrize("why", ["not allowed", "held", "viewed", "written", "no file", "training", "another type"])
 def test_kept(path, why):
     net = build()
