@@ -54,7 +54,7 @@ def select_weight_gradient(site: Site) -> Value | None:
     wide = _even(panels, max(1, side // columns, most // tiles))
     high = _even(tiles, max(1, most // wide))
     shapes = x.shape, g.shape, anchor.result.shape[:-2]
-    plan = with_copies(WeightGradient(rows, columns, lines, high, wide), *shapes, item, target)
+    plan = with_copies(WeightGradient(rows, columns, lines, high, wide), *shapes, attrs["dilation"][-1], item, target)
     if not (plan.copies_x or plan.copies_g):
         # Tiles side by side, and the taps along a row, read the same lines of x, and the same panel of g.
         pixel = min(channels * item, target.line) + columns * item

@@ -51,9 +51,16 @@ def copied_channels(plan: WeightGradient, item: int, machine: Machine) -> int:
 
 
 def with_copies(
-    plan: WeightGradient, x: Sequence[Extent], g: Sequence[Extent], taps: Sequence[int], item: int, machine: Machine
+    plan: WeightGradient,
+    x: Sequence[Extent],
+    g: Sequence[Extent],
+    taps: Sequence[int],
+    step: int,
+    item: int,
+    machine: Machine,
 ) -> WeightGradient:
-    """The plan, with copies of operands whose pixels lie far apart, and are read often enough."""
-    reads = (x[-1], taps[-1] * plan.wide), (g[-1], math.prod(taps) * plan.high)
-    copies_x, copies_g = (n * item >= machine.page // 4 and often >= _OFTEN for n, often in reads)
+    """The plan, with copies of operands whose pixels are read far apart, and often enough. `step`: along the last axis,
+    between the pixels of x that a tap reads."""
+    reads = (x[-1] * step, taps[-1] * plan.wide), (g[-1], math.prod(taps) * plan.high)
+    copies_x, copies_g = (apart * item >= machine.page // 8 and often >= _OFTEN for apart, often in reads)
     return replace(plan, copies_x=copies_x, copies_g=copies_g)

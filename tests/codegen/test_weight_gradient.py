@@ -54,6 +54,7 @@ CASES = {
     "far pixels": gradient((5, 7), 260, 20, (3, 3), low=1, high=1),
     "far pixels of both": gradient((4, 9), 261, 264, (1, 3), batch=3, stride=2, low=(0, 1), high=(0, 1)),
     "far pixels, padding beyond the image": gradient((2, 3), 256, 257, (3, 3), low=4, high=3),
+    "far apart by their stride": gradient((8, 9), 130, 40, (4, 4), stride=2, low=1, high=1),
     "far pixels, 1-D": gradient((23,), 30, 300, (5,), batch=3, low=2, high=2),
     "far pixels, 3-D": gradient((3, 4, 5), 258, 9, (3, 2, 2), low=1, high=1, stride=(1, 2, 1)),
     "float64": gradient((7, 6), 5, 11, (3, 3), low=1, high=1, dtype=F64),
