@@ -5,6 +5,11 @@ With q = r * stride + k * dilation - low, an input position dilated,
     dx[q / input_dilation] = sum of g[r] w[k] over r, k: g dilated by `stride`, with the taps in reverse order;
     dw[k]                  = sum of g[r] x[q / input_dilation] over r: `stride` and `dilation` change places.
 
+Where x is dilated and g is not, as in a transposed convolution, few terms of the last sum are not zero. With p = q /
+input_dilation it is taken over the positions p of x instead, as if x were the cotangent of a convolution of g:
+
+    dw[last - k]           = sum of x[p] g[p * input_dilation + k * dilation - (last * dilation - low)] over p.
+
 Zeros that are written out as padding (`blank_low`, `blank_high`) get a cotangent, too; what pads drops it.
 """
 
@@ -41,7 +46,7 @@ def _input(b: Emitter, g: Any, x: Any, w: Any, window: Window, groups: int, layo
         _dilated(x.shape[i], by) + r - a - _dilated(g.shape[o], s)
         for i, by, r, a, o, s in zip(axes.input[2:], inner, reach, before, axes.result[2:], stride, strict=True)
     ]
-    flipped = b.reverse(w, axes=tuple(axis for axis, n in zip(axes.weight[2:], taps, strict=True) if n > 1))
+    flipped = _with_taps_reversed(b, w, axes)
     letters = _swapped(layout[1], "O", "I")
     if groups > 1:
         flipped, letters = _per_group(b, flipped, axes.weight, groups), "OI" + "".join(map(str, range(len(taps))))
@@ -53,6 +58,11 @@ def _weight(b: Emitter, g: Any, x: Any, w: Any, window: Window, groups: int, lay
     axes = Layout.parse(layout)
     stride, low, _, dilation, inner = window
     taps, count = ([v.shape[axis] for axis in order[2:]] for v, order in ((w, axes.weight), (g, axes.result)))
+    if groups == 1 and set(stride) == {1} != set(inner):
+        before = tuple((n - 1) * d - a for n, d, a in zip(taps, dilation, low, strict=True))
+        of_g = window._replace(stride=inner, low=before, input_dilation=stride)
+        dw = _weight(b, x, g, w, of_g, groups, (layout[2], _swapped(layout[1], "O", "I"), layout[0]))
+        return _with_taps_reversed(b, dw, axes)
     one_channel = w.shape[axes.weight[1]] == 1 and set(inner) == {1}
     if groups > 1 and one_channel:
         if groups == w.shape[axes.weight[0]] and fits(dtype_of(g), taps, stride, low, dilation):
@@ -72,6 +82,10 @@ def _weight(b: Emitter, g: Any, x: Any, w: Any, window: Window, groups: int, lay
         layout[1].translate(str.maketrans("IO", "NC")),
     )
     return b.conv(x, g, **turned, layout=letters)
+
+
+def _with_taps_reversed(b: Emitter, w: Any, axes: Layout) -> Any:
+    return b.reverse(w, axes=tuple(axis for axis in axes.weight[2:] if w.shape[axis] > 1))
 
 
 def _dilated(n: int, by: int) -> int:

@@ -25,13 +25,13 @@ def backward(size, channels, filters, taps, batch=2, dtype=F32, **window):
     """That gradient, channels first."""
     axes = len(size)
     spatial = "".join(map(str, range(axes)))
-    attrs = {"stride": 1, "low": 0, "high": 0, "dilation": 1, **window}
+    attrs = {"stride": 1, "low": 0, "high": 0, "dilation": 1, "input_dilation": 1, **window}
     attrs = {key: value if isinstance(value, tuple) else (value,) * axes for key, value in attrs.items()}
     b = Builder("g")
     x = b.input("x", TensorType(dtype, (batch, channels, *size)))
     w = b.input("w", TensorType(dtype, (filters, channels, *taps)))
     layout = ("NC" + spatial, "OI" + spatial, "NC" + spatial)
-    y = b.conv(x, w, **attrs, input_dilation=(1,) * axes, layout=layout)
+    y = b.conv(x, w, **attrs, layout=layout)
     joint = run_passes(b.build([y]), "legalize-broadcast, differentiate {wrt = (1,)}, legalize-broadcast, cse, dce")
     return divide(joint).backward
 
@@ -57,6 +57,10 @@ CASES = {
     "far apart by their stride": gradient((8, 9), 130, 40, (4, 4), stride=2, low=1, high=1),
     "far pixels, 1-D": gradient((23,), 30, 300, (5,), batch=3, low=2, high=2),
     "far pixels, 3-D": gradient((3, 4, 5), 258, 9, (3, 2, 2), low=1, high=1, stride=(1, 2, 1)),
+    "transposed": gradient((4, 5), 20, 9, (4, 3), low=(2, 1), high=(2, 1), input_dilation=2),
+    "transposed, dilated taps": gradient(
+        (4, 5), 6, 9, (3, 2), low=(0, 3), high=4, dilation=(2, 3), input_dilation=(3, 1)
+    ),
     "float64": gradient((7, 6), 5, 11, (3, 3), low=1, high=1, dtype=F64),
 }
 
