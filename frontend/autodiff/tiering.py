@@ -5,8 +5,8 @@ each primitive, and gathers the operands of a convolution in a copy; native code
 and to be called. So a graph is compiled when `saving` says that a call gains by it, and all its calls so far would have
 gained about what compiling costs (`BUDGET` and `work`): then a program loses at most about as much again as it had lost
 already. The more codes of an operator have not gained that much, because attributes or shapes are others in each call,
-the later is the next one made. Shapes and the number of calls decide, never a clock or a cache, so that a program gets
-the same bits each time.
+the later is the next one made, unless it is for types whose own calls would have paid for it. Shapes and the number of
+calls decide, never a clock or a cache, so that a program gets the same bits each time.
 
 `GLUONJIT_PLAIN=numpy` keeps all plain calls with NumPy, `GLUONJIT_PLAIN=native` compiles at the first call whatever can
 be compiled, whether that pays or not: for tests, and to see what it costs.
@@ -81,6 +81,8 @@ _COLUMN = 3.0
 """For an element that NumPy copies to make it a matrix product."""
 _TAP, _NATIVE_TAP = 0.6, 0.1
 """For an element that a pooling window reads."""
+_DEPTHWISE_TAP, _DEPTHWISE_SUM = 1.0, 1.7
+"""For a multiply-add of NumPy where each channel has its own filter, and in the gradient of these filters."""
 _LOOKUP, _NATIVE_LOOKUP = 6.0, 1.0
 """For an element that is found by an index."""
 _DRAW = 2e4
@@ -124,17 +126,11 @@ def _saved_by(op: Op, packs: bool) -> float:
     if op.name == "dot_general":
         return _saved_by_product(op, packs)
     if op.name == "conv":
-        filters = op.attrs["layout"][1].index("O")
-        count = max(op.operands[1].shape[filters], 1)
-        taps = op.operands[1].type.size // count
-        inner, of = op.attrs["input_dilation"], op.attrs["layout"][2]
-        zeros = math.prod(inner)  # native code leaves out the products with them, NumPy only sometimes
-        written = 1 if numpy_divides([n for n, axis in zip(op.result.shape, of) if axis not in "NC"], inner) else zeros
-        return size * taps / zeros * (written * (_PRODUCT + _COLUMN / count) - _NATIVE_PRODUCT) + _PASS
+        return _saved_by_convolution(op)
     if op.name == "reduce_window":
         return size * math.prod(op.attrs["window"]) * (_TAP - _NATIVE_TAP) + _PASS
     if op.name == "depthwise_gradient":
-        return op.operands[1].type.size * math.prod(op.attrs["taps"]) * (_TAP - _NATIVE_TAP) + _PASS
+        return op.operands[1].type.size * math.prod(op.attrs["taps"]) * (_DEPTHWISE_SUM - _NATIVE_TAP) + _PASS
     if op.name in ("gather", "gather_nd", "scatter_add"):
         return max(size, op.operands[-1].type.size) * (_LOOKUP - _NATIVE_LOOKUP) + _PASS
     if op.name == "sort":
@@ -149,6 +145,30 @@ def _saved_by(op: Op, packs: bool) -> float:
     return size * (_STREAM - _NATIVE_STREAM + steps) + _PASS
 
 
+def _saved_by_convolution(op: Op) -> float:
+    inputs, filters, results = op.attrs["layout"]
+    inner, groups = op.attrs["input_dilation"], op.attrs["groups"]
+    zeros = math.prod(inner)
+    spatial = [n for n, axis in zip(op.result.shape, results) if axis not in "NC"]
+    count = max(op.operands[1].shape[filters.index("O")], 1)
+    taps = op.operands[1].type.size // count
+    if taps == op.operands[1].shape[filters.index("I")] and zeros * math.prod(op.attrs["stride"]) == 1:
+        each = math.prod(spatial) * count // groups * taps
+        return _saved_by_waking(each, op.result.type.size * taps) + _PASS
+    if groups == count == op.operands[0].shape[inputs.index("C")] > 1:
+        way = _DEPTHWISE_TAP
+    else:
+        way = _PRODUCT + _COLUMN * groups / count
+    # Native code leaves out the products with zeros, NumPy only sometimes.
+    written = 1 if numpy_divides(spatial, inner) else zeros
+    return op.result.type.size * taps / zeros * (written * way - _NATIVE_PRODUCT) + _PASS
+
+
+def _saved_by_waking(each: int, all: int) -> float:
+    """What is saved by products of so many multiply-adds each."""
+    return _WAKING + _SHARED * all if each >= _BLAS_WAKES else 0.0
+
+
 def _saved_by_product(op: Op, packs: bool) -> float:
     a, b = (v.type for v in op.operands)
     batches = math.prod(a.shape[k] for k in op.attrs["batch"][0])
@@ -156,7 +176,7 @@ def _saved_by_product(op: Op, packs: bool) -> float:
     each = op.results[0].type.size // max(batches, 1) * terms
     if packs and each * batches < _ROWS * b.size:
         return -_PACK * b.size
-    return _WAKING + _SHARED * each * batches if each >= _BLAS_WAKES else 0.0
+    return _saved_by_waking(each, each * batches)
 
 
 def pays_at_once(graph: Graph) -> bool:
@@ -280,14 +300,16 @@ class Codes:
         """Whether weights are packed in each call."""
         return not self._params
 
-    def code(self, types: tuple[TensorType, ...], gain: float) -> Code | None:
-        """What serves one more call that gains so many nanoseconds by native code; None if NumPy is to."""
+    def code(self, types: tuple[TensorType, ...], gain: float, before: float) -> Code | None:
+        """What serves one more call that gains so many nanoseconds by native code; None if NumPy is to. `before`: what
+        earlier calls with just these types would have gained."""
         family = tuple([(t.dtype, t.rank) for t in types])
         for known, code in self._store.open_of(family):
             if fits(known, types):
                 return code
         missed = self._missed.get(family, 0.0) + gain
-        if missed < self.account.budget * self.work:
+        budget = BUDGET if before >= BUDGET * self.work else self.account.budget
+        if missed < budget * self.work:
             self._missed[family] = missed
             return None
         self._missed[family] = 0.0
@@ -364,6 +386,8 @@ class Tier:
     def __init__(self, codes: Codes, types: Sequence[TensorType], graph: Callable[[], Graph]) -> None:
         self._codes, self._types, self._graph = codes, tuple(types), graph
         self._gain: float | None = None
+        self._missed = 0.0
+        """What the calls so far would have gained."""
         self._code: Code | None = None
         self.direct: Direct | None = None
         """The calls of the code, if there is one."""
@@ -383,7 +407,8 @@ class Tier:
         if not self.never:
             assert self._gain is not None
             try:
-                self._code = self._codes.code(self._types, self._gain)
+                self._code = self._codes.code(self._types, self._gain, self._missed)
+                self._missed += self._gain
                 if self._code is not None:
                     self.direct = Direct(self._code.callee)
                     self._earn(self._code)

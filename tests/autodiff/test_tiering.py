@@ -1,6 +1,7 @@
 """Plain calls that move to native code, and gradients that do."""
 
 import gc
+import math
 import weakref
 
 import numpy as np
@@ -69,6 +70,19 @@ def test_convolutions_pay_and_small_or_single_steps_do_not():
     assert saved("softmax", [(1000, 1000)]) > 0
 
 
+def test_a_filter_of_its_own_for_each_channel_pays_for_each_tap():
+    """NumPy takes a pass for each tap, and neither columns nor a product; one tap for all is a product."""
+    kernel = {"kernel": (3, 3), "num_filter": 64, "no_bias": True}
+    shapes = (8, 64, 28, 28), (64, 1, 3, 3)
+    taps = 9 * 8 * 64 * 26 * 26
+    assert 0.5 * taps < saved("Convolution", shapes, **kernel, num_group=64) < 2 * taps
+    one = {"num_filter": 64, "no_bias": True}
+    pointwise = saved("Convolution", [(8, 64, 28, 28), (64, 64, 1, 1)], **one, kernel=(1, 1))
+    assert pointwise == pytest.approx(saved("dot", [(8 * 28 * 28, 64), (64, 64)]), rel=0.5)
+    strided = saved("Convolution", [(8, 64, 28, 28), (64, 64, 1, 1)], **one, kernel=(1, 1), stride=(2, 2))
+    assert pointwise != strided > 0
+
+
 def test_packing_counts_where_weights_change():
     shapes, attrs = [(4, 2048), (2048, 2048)], {"num_hidden": 2048, "no_bias": True}
     assert saved("FullyConnected", shapes, packs=True, **attrs) < saved("FullyConnected", shapes, packs=False, **attrs)
@@ -128,6 +142,20 @@ def test_an_operator_that_never_repeats_is_compiled_ever_less(monkeypatch):
     assert len(account.unproven) == failed == 0
     again = tier(50)
     assert again.native() is None and again.native() is not None
+
+
+def test_types_whose_calls_pay_for_their_code_do_not_wait_for_others(monkeypatch):
+    made = compiled(monkeypatch, lambda graph: graph)
+    monkeypatch.setattr(tiering, "_accounts", tiering.defaultdict(tiering.Account))
+    account = tiering._accounts["tanh"]
+    account.unproven |= {object() for _ in range(tiering._UNPROVEN + 20)}
+    op = registry.get("tanh")
+    codes = tiering.Codes("tanh", lambda types: operator_graph(op, {}, types, False))
+    types = [tiering.type_of(np.empty((300, 300), np.float32))]
+    tier = tiering.Tier(codes, types, lambda: op.expansion(types, {}, False))
+    calls = math.ceil(tiering.BUDGET / saved("tanh", [(300, 300)]))
+    assert [tier.native() for _ in range(calls)] == [None] * calls and not made
+    assert tier.native() is not None and len(made) == 1
 
 
 def test_code_that_its_first_call_pays_for_is_no_reason_to_wait(monkeypatch):
