@@ -1,7 +1,8 @@
 """The NumPy convolution of `conv`: matrix products of columns, or tap by tap if each channel has its own filter.
 
 A strided view of the padded input holds, for every result position, the elements under the window. Copied so that
-each position is a column ("im2col"), the convolution is one matrix product per group and image.
+each position is a column ("im2col"), the convolution is one matrix product per group and image, or several images
+where these have few positions, as in the gradient of weights.
 
 A dilated input is not written out with its zeros: each phase of the result is a convolution of its own
 (`conv_phases.py`).
@@ -26,6 +27,7 @@ from gluonjit.ir.primitives.reduction import accumulator
 from gluonjit.ir.types import dtype_of
 
 _COLUMNS = 1 << 20  # elements of the column buffer
+_FEW = 32  # positions of an image that are too few for a matrix product of their own
 _PLANES = 1 << 15  # elements of a result that are summed over all taps before the next ones: they stay in the cache
 
 
@@ -172,6 +174,9 @@ def _by_columns(
         return y
     filters = w.reshape(groups, width, terms)
     windows = _windows(x, taps, out, stride, dilation)
+    if n > 1 and math.prod(out) < _FEW:
+        _several_images(windows, filters, y)
+        return y
     # The first spatial axis is processed in pieces, so that the column buffer stays small.
     rows, inner = (out[0], math.prod(out[1:])) if out else (1, 1)
     step = max(1, min(rows, _COLUMNS // (terms * inner)))
@@ -187,3 +192,19 @@ def _by_columns(
             else:
                 result[:, first * inner : last * inner] = np.matmul(filters[group], columns)
     return y
+
+
+def _several_images(windows: np.ndarray, filters: np.ndarray, y: np.ndarray) -> None:
+    """Writes the convolution into `y` [image, channel, *out], with a row for each position of several images.
+    `windows`: of `_windows`; `filters`: [group, filter, term]."""
+    groups, width, terms = filters.shape
+    out = y.shape[2:]
+    depth, positions = windows.shape[1] // groups, math.prod(out)
+    rows_of = np.moveaxis(windows, range(-len(out), 0), range(1, 1 + len(out)))
+    step = max(1, _COLUMNS // (terms * positions))
+    for first, group in itertools.product(range(0, len(y), step), range(groups)):
+        some = slice(first, first + step)
+        channels: Any = (some, *[slice(None)] * len(out), slice(group * depth, (group + 1) * depth))
+        rows = np.ascontiguousarray(rows_of[channels]).reshape(-1, terms)
+        found = np.matmul(rows, filters[group].T).reshape(-1, *out, width)
+        y[some, group * width : (group + 1) * width] = np.moveaxis(found, -1, 1)

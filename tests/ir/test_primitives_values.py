@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from gluonjit.ir import opdef
+from gluonjit.ir.primitives import convolution_eval
 from gluonjit.ir.primitives.random_bits import philox
 from gluonjit.ir.types import BF16, DTYPES, dtype, dtype_of
 from support.compare import assert_close
@@ -313,6 +314,27 @@ def test_scatter_add():
         for at, v in want.items():
             expected[at] = v
         assert_close(got, expected, str(case), tol=0)
+
+
+@pytest.mark.parametrize("columns", [1 << 20, 50])
+@pytest.mark.parametrize("groups", [1, 3])
+def test_images_of_few_positions_are_computed_together(groups, columns, monkeypatch):
+    monkeypatch.setattr(convolution_eval, "_COLUMNS", columns)
+    rng = np.random.RandomState(groups)
+    for shape, taps, stride in (
+        ((5, 6, 4, 5), (4, 5), 1),
+        ((5, 6, 4, 5), (2, 3), 1),
+        ((4, 3, 9), (2,), 2),
+        ((3, 6), (), 1),
+    ):
+        x, w = rng.uniform(-1, 1, shape), rng.uniform(-1, 1, (6, shape[1] // groups, *taps))
+        spatial = len(taps)
+        layout = "012"[:spatial]
+        attrs = {name: (value,) * spatial for name, value in (("low", 0), ("high", 0), ("stride", stride))}
+        attrs |= {"dilation": (1,) * spatial, "input_dilation": (1,) * spatial, "groups": groups}
+        attrs["layout"] = ("NC" + layout, "OI" + layout, "NC" + layout)
+        alone = np.concatenate([run("conv", image[None], w, **attrs) for image in x])
+        np.testing.assert_allclose(run("conv", x, w, **attrs), alone, rtol=1e-12, atol=1e-12)
 
 
 def test_every_dtype_has_constants_and_iotas():
