@@ -84,7 +84,13 @@ _TAP, _NATIVE_TAP = 0.6, 0.1
 _DEPTHWISE_TAP, _DEPTHWISE_SUM = 1.0, 1.7
 """For a multiply-add of NumPy where each channel has its own filter, and in the gradient of these filters."""
 _LOOKUP, _NATIVE_LOOKUP = 6.0, 1.0
-"""For an element that is found by an index."""
+"""For each run of elements that is found by an index."""
+_SCATTER = 15.0
+"""For an element that NumPy adds at an index."""
+_SCAN = 10.0
+"""For an element of a cumulative sum."""
+_LOOP = 20.0
+"""For each of the innermost loops that a reduction of NumPy consists of."""
 _DRAW = 2e4
 """For an op that draws random words, whatever their number."""
 _SORT_SAVED = 50.0
@@ -120,7 +126,7 @@ def _saved_by(op: Op, packs: bool) -> float:
         return max(_saved(r, packs) for r in op.regions)
     if op.name == "with_gradient":
         return _saved(op.regions[0], packs)
-    size = op.results[0].type.size
+    size, loops = op.results[0].type.size, 0
     if op.name in ("reshape", "broadcast", "transpose", "slice", "reverse"):
         return 0.0  # a view; what reads it pays
     if op.name == "dot_general":
@@ -131,18 +137,36 @@ def _saved_by(op: Op, packs: bool) -> float:
         return size * math.prod(op.attrs["window"]) * (_TAP - _NATIVE_TAP) + _PASS
     if op.name == "depthwise_gradient":
         return op.operands[1].type.size * math.prod(op.attrs["taps"]) * (_DEPTHWISE_SUM - _NATIVE_TAP) + _PASS
-    if op.name in ("gather", "gather_nd", "scatter_add"):
-        return max(size, op.operands[-1].type.size) * (_LOOKUP - _NATIVE_LOOKUP) + _PASS
+    if op.name in ("gather", "gather_nd"):
+        depth = op.attrs["axis"] + 1 if op.name == "gather" else op.operands[1].shape[0]
+        runs = size // max(math.prod(op.operands[0].shape[depth:]), 1)
+        return runs * (_LOOKUP - _NATIVE_LOOKUP) + size * (_STREAM - _NATIVE_STREAM) + _PASS
+    if op.name == "scatter_add":
+        return op.operands[2].type.size * (_SCATTER - _NATIVE_LOOKUP) + _PASS
+    if op.name == "cumsum":
+        return size * _SCAN + _PASS
     if op.name == "sort":
         return op.operands[0].type.size * _SORT_SAVED + _PASS
     if op.definition.moves:
         return size * (_MOVE - _NATIVE_MOVE) + _PASS
-    if op.name in ("reduce", "arg_reduce", "cumsum"):
-        size = op.operands[0].type.size
+    if op.name in ("reduce", "arg_reduce"):
+        size, loops = op.operands[0].type.size, _loops(op)
     if op.name == "random_bits":
         return _DRAW + size * op.definition.instructions * (_STEP - _NATIVE_STEP)
     steps = op.definition.instructions * (_STEP - _NATIVE_STEP)
-    return size * (_STREAM - _NATIVE_STREAM + steps) + _PASS
+    return size * (_STREAM - _NATIVE_STREAM + steps) + loops * _LOOP + _PASS
+
+
+def _loops(op: Op) -> int:
+    """How many innermost loops a reduction takes: each is along the last axes, as far as all or none are reduced."""
+    shape, attrs = op.operands[0].shape, op.attrs
+    axes = attrs["axes"] if op.name == "reduce" else (attrs["axis"],)
+    length = 1
+    for k in reversed(range(len(shape))):
+        if (k in axes) != (len(shape) - 1 in axes):
+            break
+        length *= shape[k]
+    return op.operands[0].type.size // max(length, 1)
 
 
 def _saved_by_convolution(op: Op) -> float:

@@ -83,6 +83,15 @@ def test_a_filter_of_its_own_for_each_channel_pays_for_each_tap():
     assert pointwise != strided > 0
 
 
+def test_what_numpy_does_in_short_loops_or_one_by_one_counts():
+    short, long = saved("sum", [(100000, 2)], axis=1), saved("sum", [(2, 100000)], axis=1)
+    assert short > 4 * long and saved("sum", [(100000, 2)], axis=0) == pytest.approx(short, rel=0.01)
+    assert saved("sum", [(100, 2000)], axis=0) < 1.1 * saved("sum", [(100, 2000)], axis=1)
+    runs, elements = (saved("take", [(1000, n), (1000 // n, 100)]) for n in (100, 1))
+    assert runs < elements / 4
+    assert saved("_np_cumsum", [(1000, 100)], axis=0) > 5 * saved("sum", [(1000, 100)], axis=0)
+
+
 def test_packing_counts_where_weights_change():
     shapes, attrs = [(4, 2048), (2048, 2048)], {"num_hidden": 2048, "no_bias": True}
     assert saved("FullyConnected", shapes, packs=True, **attrs) < saved("FullyConnected", shapes, packs=False, **attrs)
