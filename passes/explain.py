@@ -14,6 +14,7 @@ from gluonjit.ir.buffers import is_view, runs_kernel
 from gluonjit.ir.cost import transfer_and_computing
 from gluonjit.ir.dims import HINT, names_of
 from gluonjit.ir.graph import Graph, Op
+from gluonjit.ir.kernels.product_plans import WeightGradient
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.sizes import with_hints
 from gluonjit.ir.work import origin
@@ -92,6 +93,8 @@ def _what(op: Op) -> str:
         columns = product.result.shape[-1]
         rows = math.prod(product.result.shape[len(batch) : -1])
         return (f"{lots} × " if lots > 1 else "") + f"{rows}×{columns}, sums of {terms}"
+    if isinstance(KERNEL.of(op), WeightGradient):
+        return _of_weights(product)
     taps = "×".join(map(str, w.shape[:-2]))
     stride = max(product.attrs["stride"])
     extra = f" /{stride}" if stride > 1 else ""
@@ -99,6 +102,17 @@ def _what(op: Op) -> str:
     extra += f", {groups} groups" if groups > 1 else ""
     return (
         f"{taps}{extra}, {x.shape[-1]} -> {product.result.shape[-1]} @{'×'.join(map(str, product.result.shape[1:-1]))}"
+    )
+
+
+def _of_weights(product: Op) -> str:
+    """The convolution whose weights' gradient it is: its filters are the result, its dilation was their stride."""
+    x, g = product.operands
+    *taps, channels, filters = product.result.shape
+    stride = max(product.attrs["dilation"])
+    return (
+        f"gradient of {'×'.join(map(str, taps))}{f' /{stride}' if stride > 1 else ''}, {channels} -> {filters} "
+        f"@{'×'.join(map(str, g.shape[1:-1]))}"
     )
 
 

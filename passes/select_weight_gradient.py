@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 from gluonjit.ir.annotations import KERNEL, SCRATCH
@@ -13,6 +14,7 @@ from gluonjit.ir.kernels.product_plans import DepthwiseGradient, WeightGradient
 from gluonjit.ir.kernels.weight_gradient_memory import WeightGradientMemory, with_copies
 from gluonjit.ir.machine import Machine
 from gluonjit.passes import tiling
+from gluonjit.passes.choices import Alternative, Choice, choice_of, product_of, the_fastest
 from gluonjit.passes.regroup import regroup
 from gluonjit.passes.site import Site
 
@@ -94,3 +96,22 @@ def _near(x: Value, g: Value, target: Machine) -> int:
     lines = hint(g.size) // max(width * hint(g.shape[-1]), 1)
     line_bytes = g.dtype.itemsize * (width * hint(g.shape[-1]) + -(-hint(x.size) // max(lines, 1)))
     return max(1, min(lines, target.l2 // 2 // max(line_bytes, 1)))
+
+
+@choice_of(WeightGradient)
+class _Choice(Choice):
+    def alternatives(self, op: Op, target: Machine) -> Iterator[Alternative]:
+        product, plan = product_of(op), KERNEL.of(op)
+        assert product is not None and plan is not None
+        x, g = product.operands
+        pixels, taps = math.prod(g.shape[:-1]), math.prod(product.result.shape[:-2])
+        choices = tiling.register_tiles(x.shape[-1], g.shape[-1], pixels, x.dtype.itemsize, x.dtype, target)
+        yield from the_fastest(choices, plan.tile[:2], taps, target)
+
+    def why(self, op: Op, target: Machine) -> Iterator[str]:
+        plan = KERNEL.of(op)
+        assert isinstance(plan, WeightGradient)
+        yield "a sum over all pixels for each weight"
+        copied = [name for name, is_copied in (("input", plan.copies_x), ("cotangent", plan.copies_g)) if is_copied]
+        if copied:
+            yield f"copies pixels of the {' and the '.join(copied)}, which lie far apart"

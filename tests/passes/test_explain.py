@@ -3,7 +3,9 @@
 import pytest
 
 from gluonjit.codegen.target import named
+from gluonjit.ir.graph import Builder
 from gluonjit.ir.text import parse_graph
+from gluonjit.ir.types import F32, TensorType
 from gluonjit.passes import run_passes
 from gluonjit.passes.explain import explain, table
 from support.convolutions import conv
@@ -92,6 +94,27 @@ def test_alternatives_of_a_convolution():
     first, *others = row.alternatives
     assert first.chosen and first.what == "tiles of " + "×".join(row.tile.split("×")[:2])
     assert others and all(a.kind == "tile" and a.microseconds >= first.microseconds and not a.chosen for a in others)
+
+
+def weight_gradient(size, channels, filters, taps, stride):
+    """Of a convolution by filters of taps × taps, over 2 images; `size`: of its result."""
+    inner = tuple((n - 1) * stride + taps for n in size)
+    b = Builder("g")
+    x = b.input("x", TensorType(F32, (2, *inner, channels)))
+    g = b.input("g", TensorType(F32, (2, *size, filters)))
+    window = dict.fromkeys(("low", "high"), (0, 0)) | dict.fromkeys(("stride", "input_dilation"), (1, 1))
+    y = b.conv(x, g, **window, dilation=(stride, stride), layout=("C01N", "I01O", "01NC"))
+    return run_passes(b.build([y]), "legalize-broadcast")
+
+
+def test_gradients_of_weights_are_named_by_their_convolution():
+    row = rows(weight_gradient((8, 10), 16, 32, 3, 1))[-1]
+    assert (row.kernel, row.what) == ("weight_gradient", "gradient of 3×3, 16 -> 32 @8×10")
+    first, *others = row.alternatives
+    assert first.chosen and others and first.what == "tiles of " + "×".join(row.tile.split("×")[:2])
+    assert "each weight" in row.why and "copies" not in row.why
+    strided = rows(weight_gradient((56, 56), 64, 64, 3, 2))[-1]
+    assert strided.what == "gradient of 3×3 /2, 64 -> 64 @56×56" and "copies pixels of the input" in strided.why
 
 
 def test_no_alternatives_where_shapes_decide():
