@@ -13,6 +13,8 @@ _HIGH = 0.6
 """Part of the machine's peak that counts as reached: kernels do not get much nearer."""
 _CACHED = 1.2
 """Part of the memory's rate above which most of the data must be in caches."""
+_SHARED = 0.25
+"""Part of a layer's bytes from which on its weights are worth being read for more samples."""
 
 
 def advice(layer: Layer, program: Program, peaks: tuple[float, float], busy: bool = False) -> str:
@@ -34,10 +36,11 @@ def advice(layer: Layer, program: Program, peaks: tuple[float, float], busy: boo
     if of_flops > _HIGH:
         return f"It computes at {100 * of_flops:.0f} % of this machine's peak: only a smaller layer would take less."
     if _HIGH < of_bytes < _CACHED:
-        return (
-            f"It moves data at {100 * of_bytes:.0f} % of the memory's rate: "
-            + ("more samples in a call would share the weights." if main.flops else "only smaller arrays take less.")
-        )  # fmt: skip
+        return f"It moves data at {100 * of_bytes:.0f} % of the memory's rate: " + (
+            "more samples in a call would share the weights."
+            if layer.weights > _SHARED * layer.nbytes
+            else "only smaller arrays take less."
+        )
     if main.kind == "loop":
         steps = next((k.times for k in program.kernels if k.inside == main.number), 0.0)
         return f"Its {steps:.0f} steps wait for each other; a larger batch gives each step more to compute."
@@ -49,4 +52,7 @@ def advice(layer: Layer, program: Program, peaks: tuple[float, float], busy: boo
             if busy
             else "; `hybridize(tune=True)` measures which kernel is fastest here."
         )
-    return f"It takes about what the compiler expected, {100 * max(of_flops, of_bytes):.0f} % of what the machine can."
+    expected = "It takes about what the compiler expected"
+    if of_bytes >= _CACHED:
+        return f"{expected}; much of its data was in caches: it moves {of_bytes:.1f} times what the memory could."
+    return f"{expected}, {100 * max(of_flops, of_bytes):.0f} % of what the machine can."

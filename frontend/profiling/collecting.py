@@ -50,6 +50,9 @@ def _program(record: Record, clock: Clock, begin: float, timeline: int) -> Progr
     order, ops = dict(pairs), {n: op for op, n in pairs}  # an op of a function is a kernel for each call of it
     part = next((half for half in ("forward", "backward") if graph.name.endswith(f"_{half}")), "call")
     params = {graph.inputs[k] for k in graph.attrs.get("params", ())}
+    lasting = params.union(*[op.results for op in graph.ops if op.name == "prepare"])
+    for n, op in ops.items():
+        kernels[n].weights = float(sum(v.type.nbytes for v in op.operands if v in lasting))
     had_part = [sum(span.threads > t for span in record.spans) for t in range(max(s.threads for s in record.spans))]
     events = functools.partial(_events, sites=program.sites, numbers=numbers, clock=clock, begin=begin)
     return Program(

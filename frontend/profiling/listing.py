@@ -6,10 +6,12 @@ import itertools
 import os
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from gluonjit.common.quantities import bytes_text, count_text, number_text, seconds_text
 from gluonjit.files.array_names import shown
 from gluonjit.profiling.advice import advice
-from gluonjit.profiling.measured import Kernel, Lap, Layer, Profile, Program
+from gluonjit.profiling.measured import Kernel, Layer, Profile, Program, percentile
 
 _ADVISED = 3
 """The slowest layers of which a sentence tells what limits them."""
@@ -54,12 +56,11 @@ def _overview(profile: Profile) -> str:
     lines = []
     rounds = profile.rounds
     if rounds is not None:
-        inside = sum(_within(p, profile.laps) for p in profile.programs)
-        every = sum(lap.end - lap.begin for lap in profile.laps)
+        inside = percentile(_parts_inside(profile), 0.5)
         lines.append(
             f"{rounds.number} rounds of {seconds_text(rounds.seconds)}, CPU time {seconds_text(rounds.cpu)} (medians; "
             f"90 % {seconds_text(rounds.ninety)}, 99 % {seconds_text(rounds.ninety_nine)}), "
-            f"{number_text(1 / rounds.seconds)} per second; {100 * inside / every:.1f} % of it in compiled code"
+            f"{number_text(1 / rounds.seconds)} per second; {100 * inside:.1f} % of it in compiled code"
         )
     if profile.use is not None and profile.busy:
         lines.append(
@@ -80,10 +81,13 @@ def _overview(profile: Profile) -> str:
     return "\n".join([*lines, ""]) if lines else ""
 
 
-def _within(program: Program, laps: Sequence[Lap]) -> float:
-    """Seconds of the program's calls in the laps."""
-    begins, ends = laps[0].begin, laps[-1].end
-    return sum(e - b for b, e in program.calls if begins <= b and e <= ends)
+def _parts_inside(profile: Profile) -> list[float]:
+    """The part of each lap that was spent in compiled code."""
+    calls = np.array(sorted(call for p in profile.programs for call in p.calls)).reshape(-1, 2)
+    spent = np.cumsum([0.0, *(calls[:, 1] - calls[:, 0])])
+    laps = np.array([(lap.begin, lap.end) for lap in profile.laps])
+    first, last = np.searchsorted(calls[:, 0], laps.T)
+    return [float(part) for part in (spent[last] - spent[first]) / (laps[:, 1] - laps[:, 0])]
 
 
 def _program(p: Program, profile: Profile, top: int, kernels: bool) -> str:

@@ -70,6 +70,8 @@ class Kernel:
     """Seconds that the cost model expects in a call, on one thread."""
     inside: int | None = None
     """The number of the loop or branch that it is a part of. Those times are within the loop's."""
+    weights: float = 0.0
+    """Bytes of those operands that are parameters, or were prepared from them: all samples of a batch share them."""
 
     @cached_property
     def busy(self) -> float:
@@ -106,6 +108,7 @@ class Layer:
     flops: float
     nbytes: float
     estimate: float
+    weights: float
 
     @property
     def where(self) -> str:
@@ -232,7 +235,7 @@ class Program:
             main = max(of, key=lambda k: k.share)
             work, wait = np.sum([k.samples for k in of], axis=0)
             times = float(np.median(work + wait)), float(np.median(wait))
-            sums = (sum(getattr(k, name) for k in of) for name in ("flops", "nbytes", "estimate"))
+            sums = (sum(getattr(k, name) for k in of) for name in ("flops", "nbytes", "estimate", "weights"))
             found.append(Layer(path, main.file, main.line, tuple(k.number for k in of), *times, *sums))
         return sorted(found, key=lambda layer: -layer.share)
 

@@ -12,7 +12,7 @@ from gluonjit import autograd, gluon, nd, profiler
 from gluonjit.gluon import nn, rnn
 from gluonjit.profiling import exports, listing
 from gluonjit.profiling.advice import advice
-from gluonjit.profiling.measured import Kernel, Memory, Program
+from gluonjit.profiling.measured import Kernel, Lap, Memory, Profile, Program
 from gluonjit.runtime import threads
 from gluonjit.runtime.machine_use import MachineUse
 
@@ -316,16 +316,31 @@ def test_an_interrupted_call_does_not_count():
         ([[1], [1]], {}, False, "Threads wait for each other 50 %"),
         ([[1], [0]], {"flops": 70.0}, False, "computes at 70 % of this machine's peak"),
         ([[1], [0]], {"nbytes": 80.0}, False, "moves data at 80 % of the memory's rate: only smaller arrays"),
-        ([[1], [0]], {"nbytes": 80.0, "flops": 1.0}, False, "more samples in a call would share the weights"),
+        ([[1], [0]], {"nbytes": 80.0, "flops": 1.0, "weights": 10.0}, False, "only smaller arrays"),
+        (
+            [[1], [0]],
+            {"nbytes": 80.0, "flops": 1.0, "weights": 40.0},
+            False,
+            "more samples in a call would share the weights",
+        ),
         ([[1e-6], [0]], {}, False, "so short"),
         ([[1], [0]], {"estimate": 0.25}, False, "4.0 times what the compiler expected; `hybridize(tune=True)`"),
         ([[1], [0]], {"estimate": 0.25}, True, "measure again"),
         ([[1], [0]], {"estimate": 0.9, "flops": 30.0}, False, "about what the compiler expected, 30 %"),
+        ([[1], [0]], {"estimate": 0.9, "nbytes": 200.0}, False, "in caches: it moves 2.0 times"),
     ],
 )
 def test_advice(samples, changes, busy, said):
     program = made_up(kernel(0, samples, **changes), calls=1)
     assert said in advice(program.layers[0], program, (100.0, 100.0), busy)
+
+
+def test_one_slow_lap_does_not_tell_what_part_is_compiled():
+    profile = Profile()
+    profile.programs = [made_up(kernel(0, [[9, 9, 9], [0, 0, 0]]))]
+    profile.programs[0].calls = [(1, 10), (12, 21), (131, 140)]
+    profile.laps = [Lap(0, 10, 10), Lap(11, 21, 10), Lap(30, 140, 110)]
+    assert "90.0 % of it in compiled code" in listing.text(profile)
 
 
 def test_a_busy_machine_is_told():
