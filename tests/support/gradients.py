@@ -53,7 +53,7 @@ def assert_is_gradient(
     smooth: bool = True,
 ) -> bool:
     """The gradients of a graph of float64 equal differences in a random direction; so do those of its gradients up to
-    `order`. Outputs that are infinite, as windows of nothing are, are left out.
+    `order`. Outputs that are infinite or NaN, as maxima and means of nothing are, are left out.
 
     False if there is no gradient to compare, for want of floats, or, unless the graph is said to be `smooth`, of
     a derivative.
@@ -65,7 +65,7 @@ def assert_is_gradient(
     graph = legal(graph)
     outputs, _ = evaluate(graph, inputs)
     weights = [
-        np.where(np.isinf(outputs[k]), 0, w) for k, w in zip(heads, random_like(rng, [outputs[k] for k in heads]))
+        np.where(np.isfinite(outputs[k]), w, 0) for k, w in zip(heads, random_like(rng, [outputs[k] for k in heads]))
     ]
     both = joint(graph, wrt, heads)
     found = gradients(both, inputs, weights)
