@@ -247,7 +247,12 @@ class Prepared:
 
     def is_fresh(self, versions: Sequence[Hashable] | None) -> bool:
         """Whether the results were computed from inputs of these versions (None: unknown)."""
-        return versions is not None and self.content.seen == tuple([versions[k] for k in self.inputs])
+        now = self._read(versions)
+        return now is not None and now == self.content.seen
+
+    def _read(self, versions: Sequence[Hashable] | None) -> tuple[Hashable, ...] | None:
+        """The versions of its inputs; what depends on constants alone has none, and is never out of date."""
+        return tuple([versions[k] for k in self.inputs]) if versions is not None else None if self.inputs else ()
 
     def empty(self) -> Prepared:
         """The same component, without results."""
@@ -263,7 +268,7 @@ class Prepared:
     ) -> bool:
         """Recomputes the results unless `versions` (None: unknown) says that no input changed; returns whether it
         did. `on_disk()`: the components of which `files` has results of some inputs."""
-        now = tuple(versions[k] for k in self.inputs) if versions is not None else None
+        now = self._read(versions)
         if now is not None and now == self.content.seen:
             return False
         known = self._identity(inputs, now)
@@ -527,8 +532,9 @@ class Executable:
             evict()
         return kept
 
-    def prepared_from(self, versions: Sequence[Hashable]) -> dict[int, np.ndarray] | None:
-        """Prepared values by their slots in the main table, or None if they were computed from other versions."""
+    def prepared_from(self, versions: Sequence[Hashable] | None) -> dict[int, np.ndarray] | None:
+        """Prepared values by their slots in the main table; None if some were computed from other versions than these,
+        or, if these are None, from any."""
         with self._lock:
             if not all(p.is_fresh(versions) for p in self.prepared):
                 return None

@@ -90,7 +90,8 @@ def fast_call(
     """A Python callable that runs `executable` natively on `n_args` wrapped arrays, or calls `fallback`.
 
     `rest` are the graph's remaining inputs (parameters, captured arrays), `held` its prepared values by table slot,
-    both as of `epoch`; None: there are neither, and the call means the same in each mode. `wrapper` is NDArray or
+    both as of `epoch`; None: nothing is left of the inputs, what is held depends on constants alone, and the call means
+    the same in each mode. `wrapper` is NDArray or
     `mx.np.ndarray`; `bare`: returns the only result itself, not a list. `calls`: one int64, to which each call that is
     served adds 1.
     """

@@ -366,8 +366,8 @@ class Codes:
 
 
 class Direct:
-    """The calls of code, without prepared values, with operands of certain types: they go from Python straight to
-    native code once there have been some."""
+    """The calls of code, with prepared values of constants at most, with operands of certain types: they go from Python
+    straight to native code once there have been some."""
 
     def __init__(self, callee: Any) -> None:
         self._callee = callee
@@ -394,9 +394,12 @@ class Direct:
 
     def _note_call(self, callee: Executable) -> None:
         self._before -= 1
-        if self._before <= 0 and callee.main.working_memory <= _WORKING_MEMORY and not callee.prepared:
+        if self._before > 0 or callee.main.working_memory > _WORKING_MEMORY:
+            return
+        constants = callee.prepared_from(None)
+        if constants is not None:
             # Again, if what the last one held has changed: see `threads.renew`.
-            self._fast = fast_call(callee, len(callee.input_types), (), {}, None, NDArray, _nothing, bare=False)
+            self._fast = fast_call(callee, len(callee.input_types), (), constants, None, NDArray, _nothing, bare=False)
             self._before = _DIRECT
 
 

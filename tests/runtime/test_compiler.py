@@ -94,6 +94,27 @@ def test_what_prepares_parameters_holds_no_memory_between_times():
         assert not arenas[0]._free
 
 
+def test_what_depends_on_constants_alone_is_computed_once():
+    """Also where nothing is known of what the inputs held before, as in recorded calls."""
+    code = compile_graph(
+        parse_graph("""graph @g(%x: f32[1,8], %a: f32[1,8]) level legal {params = (1,)} {
+          %i = iota() {shape = (1, 8), axis = 1, dtype = f32}
+          %e = cumsum(%a) {axis = 1}
+          %d = concat(%i, %e, %x) {axis = 0}
+          %y = cumsum(%d) {axis = 0}
+          return %y
+        }""")
+    )
+    assert code.prepared_from(None) is None
+    (constant,) = [p for p in code.prepared if not p.inputs]
+    kept = []
+    for k in (1, 2):
+        (y,), _ = code.run([np.ones((1, 8), np.float32), np.full((1, 8), k, np.float32)])
+        assert y[2].tolist() == [i + k * (i + 1) + 1 for i in range(8)]
+        kept.append(constant.results)
+    assert kept[0] is kept[1] and code.prepared_from(None) is None
+
+
 def test_what_is_prepared_needs_no_memory_of_an_open_size():
     code = compile_graph(
         parse_graph("""graph @g(%x: f32[n,8], %a: f32[8]) level legal {params = (1,)} {
