@@ -9,10 +9,11 @@ of x are no terms.
 
 Tiles are divided into groups, all taps of some channels c and o each, whose sums stay in the second-level cache, in
 scratch memory (`ir/kernels/weight_gradient_memory.py`). All of them take their sums over one block of rows of x and g,
-which they add, before the next one: what neighbours read of a block stays in the first-level cache. Pixels, and rows of
-y, that lie a page apart would meet in few sets of the caches: what a group reads of some blocks is then copied first,
-to the second-level cache, and y is written when the sums are complete. Threads share tiles, so sums do not depend on
-the number of threads, nor on the groups; a sum over a block bounds the rounding error of long sums.
+which they add, before the next one: what neighbours read of a block stays in the first-level cache. Pixels that are
+read an eighth of a page apart or further would meet in few sets of the caches, and so would rows of y: what a group
+reads of some blocks is then copied first, to the second-level cache, and y is written when the sums are complete.
+Threads share tiles, so sums do not depend on the number of threads, nor on the groups; a sum over a block bounds the
+rounding error of long sums.
 
 Where channels are no multiple of a tile's rows, the last tile begins a little earlier, and repeats some of the one
 before: two threads may then write the same bits to the same place. So all tiles are alike, and one kernel serves any

@@ -31,6 +31,7 @@ from gluonjit.codes.store import Store
 from gluonjit.ir.dims import Undecided
 from gluonjit.ir.graph import Graph, Op
 from gluonjit.ir.primitives.conv_phases import numpy_divides
+from gluonjit.ir.primitives.convolution_eval import is_joint
 from gluonjit.ir.sizes import untold
 from gluonjit.ir.types import IRError, TensorType, type_of
 from gluonjit.language import late, rng
@@ -177,7 +178,8 @@ def _saved_by_convolution(op: Op) -> float:
     count = max(op.operands[1].shape[filters.index("O")], 1)
     taps = op.operands[1].type.size // count
     if taps == op.operands[1].shape[filters.index("I")] and zeros * math.prod(op.attrs["stride"]) == 1:
-        each = math.prod(spatial) * count // groups * taps
+        images = op.result.type.size // max(count * math.prod(spatial), 1)
+        each = math.prod(spatial) * count // groups * taps * (images if is_joint(images, spatial) else 1)
         return _saved_by_waking(each, op.result.type.size * taps) + _PASS
     if groups == count == op.operands[0].shape[inputs.index("C")] > 1:
         way = _DEPTHWISE_TAP
@@ -302,15 +304,15 @@ class Codes:
         self.work = 1.0
         """How long compiling takes, as in `work`, once a graph has been judged."""
         self._gains: dict[Hashable, float] = {}
-        """What native code saves for each element of operands, without the call, by family and magnitude of their
-        number: judging takes as long as a small call."""
+        """What native code saves for each element of operands, without the call, by types and magnitudes of sizes:
+        judging takes as long as a small call."""
 
     def gain(self, types: tuple[TensorType, ...], judged: Callable[[], float]) -> float:
         """What a call gains; `judged()` computes it. A gain of 0 or infinity is not kept for operands of other
         sizes."""
         call = _CALL if self.packs else _PREPARED_CALL
         count = sum(t.size for t in types)
-        key = tuple([(t.dtype, t.rank) for t in types]), count.bit_length()
+        key = tuple([(t.dtype, *[n.bit_length() for n in t.shape]) for t in types])
         each = self._gains.get(key)
         if each is None:
             found = judged()

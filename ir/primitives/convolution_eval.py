@@ -58,11 +58,16 @@ def _convolved(x: np.ndarray, w: np.ndarray, window: Window, groups: int) -> np.
     if numpy_divides(out, inner) and any(k > 1 and s == 1 for k, s in zip(inner, stride)):
         return _by_phases(x, w, out, window, groups)
     x = _padded(x, low, high, inner)
-    if math.prod(taps) == 1 and all(s == 1 for s in stride):
+    if math.prod(taps) == 1 and all(s == 1 for s in stride) and not is_joint(len(x), out):
         return _pointwise(x, w, groups)
     if groups == x.shape[1] == w.shape[0] > 1:
         return _depthwise(x, w, out, stride, dilation)
     return _by_columns(x, w, out, stride, dilation, groups)
+
+
+def is_joint(images: int, out: Sequence[int]) -> bool:
+    """Whether one product computes several images, as each has few positions (`out`: by axis)."""
+    return images > 1 and math.prod(out) < _FEW
 
 
 def _by_phases(x: np.ndarray, w: np.ndarray, out: tuple[int, ...], window: Window, groups: int) -> np.ndarray:
@@ -174,7 +179,7 @@ def _by_columns(
         return y
     filters = w.reshape(groups, width, terms)
     windows = _windows(x, taps, out, stride, dilation)
-    if n > 1 and math.prod(out) < _FEW:
+    if is_joint(n, out):
         _several_images(windows, filters, y)
         return y
     # The first spatial axis is processed in pieces, so that the column buffer stays small.
@@ -202,9 +207,15 @@ def _several_images(windows: np.ndarray, filters: np.ndarray, y: np.ndarray) -> 
     depth, positions = windows.shape[1] // groups, math.prod(out)
     rows_of = np.moveaxis(windows, range(-len(out), 0), range(1, 1 + len(out)))
     step = max(1, _COLUMNS // (terms * positions))
-    for first, group in itertools.product(range(0, len(y), step), range(groups)):
-        some = slice(first, first + step)
-        channels: Any = (some, *[slice(None)] * len(out), slice(group * depth, (group + 1) * depth))
-        rows = np.ascontiguousarray(rows_of[channels]).reshape(-1, terms)
-        found = np.matmul(rows, filters[group].T).reshape(-1, *out, width)
-        y[some, group * width : (group + 1) * width] = np.moveaxis(found, -1, 1)
+    # Where there are many terms, as many as a batch has pixels, an image is processed in pieces of its first axis.
+    lines = out[0] if out else 1
+    high = lines if step > 1 else max(1, min(lines, _COLUMNS // (terms * positions // lines)))
+    for image, group, line in itertools.product(range(0, len(y), step), range(groups), range(0, lines, high)):
+        some, piece = slice(image, image + step), (slice(line, line + high),) if out else ()
+        rest = [slice(None)] * (len(out) - 1)
+        read: Any = (some, *piece, *rest, slice(group * depth, (group + 1) * depth))
+        written: Any = (some, slice(group * width, (group + 1) * width), *piece)
+        part = rows_of[read]
+        rows = np.ascontiguousarray(part).reshape(-1, terms)
+        found = np.matmul(rows, filters[group].T).reshape(*part.shape[: 1 + len(out)], width)
+        y[written] = np.moveaxis(found, -1, 1)

@@ -79,6 +79,10 @@ def test_a_filter_of_its_own_for_each_channel_pays_for_each_tap():
     one = {"num_filter": 64, "no_bias": True}
     pointwise = saved("Convolution", [(8, 64, 28, 28), (64, 64, 1, 1)], **one, kernel=(1, 1))
     assert pointwise == pytest.approx(saved("dot", [(8 * 28 * 28, 64), (64, 64)]), rel=0.5)
+    squeezed = [(64, 960, 1, 1), (240, 960, 1, 1)]
+    assert saved("Convolution", squeezed, num_filter=240, no_bias=True, kernel=(1, 1)) == pytest.approx(
+        saved("dot", [(64, 960), (960, 240)]), rel=0.5
+    )
     strided = saved("Convolution", [(8, 64, 28, 28), (64, 64, 1, 1)], **one, kernel=(1, 1), stride=(2, 2))
     assert pointwise != strided > 0
 
@@ -124,6 +128,8 @@ def test_sizes_of_one_magnitude_are_judged_once():
     gain = codes.gain(small, lambda: 1e6 - tiering._CALL)
     assert gain == pytest.approx(1e6 - tiering._CALL)
     assert codes.gain(large, lambda: pytest.fail("judged")) == pytest.approx(1.2e6 - tiering._CALL)
+    other = (tiering.type_of(np.empty((25, 12), np.float32)),)  # as many elements
+    assert codes.gain(other, lambda: -tiering._CALL) == -tiering._CALL
 
 
 def test_an_operator_that_never_repeats_is_compiled_ever_less(monkeypatch):

@@ -2,6 +2,7 @@
 
 import math
 import random
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -335,6 +336,20 @@ def test_images_of_few_positions_are_computed_together(groups, columns, monkeypa
         attrs["layout"] = ("NC" + layout, "OI" + layout, "NC" + layout)
         alone = np.concatenate([run("conv", image[None], w, **attrs) for image in x])
         np.testing.assert_allclose(run("conv", x, w, **attrs), alone, rtol=1e-12, atol=1e-12)
+
+
+def test_images_of_few_positions_take_no_more_memory_than_others(monkeypatch):
+    """A gradient of weights has as many terms as the batch has pixels: seven positions of these have 1.6 MB."""
+    monkeypatch.setattr(convolution_eval, "_COLUMNS", 1000)
+    x, w = np.ones((2, 64, 9, 300), np.float32), np.ones((2, 64, 3, 300), np.float32)
+    attrs = {name: (value,) * 2 for name, value in (("low", 0), ("high", 0), ("stride", 1), ("dilation", 1))}
+    attrs |= {"input_dilation": (1, 1), "groups": 1, "layout": ("NC01", "OI01", "NC01")}
+    tracemalloc.start()
+    try:
+        run("conv", x, w, **attrs)
+        assert tracemalloc.get_traced_memory()[1] < 1e6
+    finally:
+        tracemalloc.stop()
 
 
 def test_every_dtype_has_constants_and_iotas():
