@@ -71,7 +71,7 @@ def choice(op: Op) -> Choice:
     if plan is None:
         return _ANY
     module = f"select_{plan.kernel}"
-    if type(plan) not in _CHOICES and module in _modules():
+    if module in _modules():  # as in `find_pass`
         imported(f"{_PACKAGE}.{module}")
     return _CHOICES.get(type(plan), _ANY)
 

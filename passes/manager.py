@@ -115,10 +115,9 @@ def register_pass(
 def find_pass(name: str, others: Iterable[str] = ()) -> Pass:
     """The pass called `name`, imported now if need be; IRError when there is none, with a suggestion among all passes
     and `others`."""
-    if name not in _PASSES and re.fullmatch(r"[a-z][a-z0-9-]*", name):
-        module = name.replace("-", "_")
-        if module in _modules():
-            imported(f"{_PACKAGE}.{module}")
+    module = name.replace("-", "_")
+    if module in _modules():  # although it may be there: another thread may not have imported the whole file yet
+        imported(f"{_PACKAGE}.{module}")
     if name not in _PASSES:
         all_passes()  # it may stand in a file of another name, or in another package
     if name not in _PASSES:

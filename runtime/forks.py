@@ -66,16 +66,27 @@ _PATIENCE = 10.0
 """Seconds that a fork waits for imports."""
 
 
-def _wait_for_imports() -> None:
+def _are_importing() -> bool:
     locks = getattr(getattr(importlib, "_bootstrap", None), "_module_locks", {})
+    return any(name.partition(".")[0] in _IMPORTED for name in list(locks))
+
+
+def _wait() -> None:
+    """Waits until no other thread imports, or is in LLVM. Importing llvmlite takes its lock, which is thus held only
+    while nobody imports."""
     deadline = time.monotonic() + _PATIENCE
-    while any(name.partition(".")[0] in _IMPORTED for name in list(locks)) and time.monotonic() < deadline:
-        time.sleep(0.001)
-    # Who imported the compiler may be in LLVM by now, and its guard's own turn was before that.
-    if (hold := getattr(sys.modules.get("gluonjit.codegen.text.fork_guard"), "hold", None)) is not None:
-        hold()
+    while True:
+        while _are_importing() and time.monotonic() < deadline:
+            time.sleep(0.001)
+        guard = sys.modules.get("gluonjit.codegen.text.fork_guard")
+        if guard is None or getattr(guard.__spec__, "_initializing", False):
+            return
+        guard.hold()
+        if not _are_importing() or time.monotonic() >= deadline:
+            return
+        guard.let_go()
 
 
 if hasattr(os, "register_at_fork"):
     # Registered first, so called last: nothing else takes time between the end of imports and the fork.
-    os.register_at_fork(before=_wait_for_imports, after_in_child=_renew)
+    os.register_at_fork(before=_wait, after_in_child=_renew)

@@ -63,40 +63,45 @@ def check() -> None:
 
 
 def hold() -> None:
-    """Before a fork: waits until nobody is in LLVM, and keeps others out. The later of two calls adds what another
-    thread has imported in between."""
+    """Before a fork: waits until nobody is in LLVM, and keeps others out."""
     global _forking, _lock, _quiet
-    deadline = time.monotonic() + _PATIENCE
-    if not getattr(_here, "forks", False):
-        me = threading.get_ident()
-        _changed.acquire()
-        _here.forks = True
-        _forking += 1
-        _quiet = _changed.wait_for(lambda: all(other == me for other in _inside.values()), _PATIENCE)
-    if _lock is None and _quiet:
-        _lock = _llvmlite_lock()
-        if _lock is not None and not _lock.acquire(timeout=max(deadline - time.monotonic(), 0)):
-            _quiet, _lock = False, None
-
-
-def _after(in_child: bool) -> None:
-    global _forking, _lock, _lost
-    if not getattr(_here, "forks", False):  # another thread imported this module when the fork had begun
+    if getattr(_here, "forks", False):  # a signal's handler forks while this thread is about to
         return
+    deadline = time.monotonic() + _PATIENCE
+    me = threading.get_ident()
+    _changed.acquire()
+    _here.forks = True
+    _forking += 1
+    _quiet = _changed.wait_for(lambda: all(other == me for other in _inside.values()), _PATIENCE)
+    lock = _llvmlite_lock() if _quiet else None
+    if lock is not None:
+        _quiet = lock.acquire(timeout=max(deadline - time.monotonic(), 0))
+        _lock = lock if _quiet else None
+
+
+def let_go() -> None:
+    """The end of what `hold` began."""
+    global _forking, _lock
     _here.forks = False
     _forking -= 1
-    if in_child:
-        _forking = 0
-        _lost = _lost or not _quiet
-        _inside.clear()
-        if not _quiet and (lock := _llvmlite_lock()) is not None:
-            lock._at_fork_reinit()  # dropping what is compiled takes it, too
-            _lock = None
     if _lock is not None:
         _lock.release()
         _lock = None
     _changed.notify_all()
     _changed.release()
+
+
+def _after(in_child: bool) -> None:
+    global _forking, _lost
+    if not getattr(_here, "forks", False):  # another thread imported this module when the fork had begun
+        return
+    if in_child:
+        _forking = 1
+        _lost = _lost or not _quiet
+        _inside.clear()
+        if not _quiet and (lock := _llvmlite_lock()) is not None:
+            lock._at_fork_reinit()  # dropping what is compiled takes it, too
+    let_go()
 
 
 def _llvmlite_lock() -> Any:
@@ -105,5 +110,5 @@ def _llvmlite_lock() -> Any:
     return getattr(getattr(getattr(ffi, "lib", None), "_lock", None), "_lock", None)
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=hold, after_in_parent=lambda: _after(False), after_in_child=lambda: _after(True))
+if hasattr(os, "register_at_fork"):  # `runtime.forks` calls `hold`
+    os.register_at_fork(after_in_parent=lambda: _after(False), after_in_child=lambda: _after(True))

@@ -88,7 +88,7 @@ def code_of(op: Op) -> KernelCode | None:
     plan = KERNEL.of(op)
     if plan is None:
         return None
-    if type(plan) not in _CODE and plan.kernel in _modules():
+    if plan.kernel in _modules():  # also if it is in the table: another thread may not have imported the whole file yet
         imported(f"{_PACKAGE}.{plan.kernel}")
     return _CODE.get(type(plan))
 

@@ -17,10 +17,8 @@ attributes behind it, and setting one always counts as a change.
 
 from __future__ import annotations
 
-import os
 import random
 import sys
-import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
@@ -33,6 +31,7 @@ import numpy as np
 from gluonjit.base import StateChange
 from gluonjit.language.running import running
 from gluonjit.language.source import quote, stacklevel, user_loc
+from gluonjit.runtime import forks
 
 MISSING = object()
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
@@ -316,9 +315,7 @@ _observed: list[Any] = []
 """The class of blocks; see `observe`."""
 _own: frozenset[str] = frozenset()
 _running = 0
-_lock = threading.RLock()  # a finalizer may read attributes while this thread holds it
-if hasattr(os, "register_at_fork"):  # as in `random`
-    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+_lock = forks.held()  # reentrant, as a finalizer may read attributes while this thread holds it
 
 
 def observe(cls: type, own: frozenset[str]) -> None:

@@ -225,6 +225,58 @@ def test_while_other_threads_profile():
     assert process(code) == ["True"] * 3
 
 
+def test_while_another_thread_begins_to_import_llvm():
+    """It needs the lock that keeps others out of LLVM during a fork."""
+    code = """
+    import importlib.abc
+    import gluonjit.codegen.text.fork_guard
+
+    there = threading.Event()
+
+    class Pause(importlib.abc.MetaPathFinder):
+        def find_spec(self, name, path, target=None):
+            if name == "llvmlite.binding.initfini":
+                there.set()
+                time.sleep(0.1)
+
+    sys.meta_path.insert(0, Pause())
+    os.environ["GLUONJIT_CACHE"] = "0"
+    call = lambda: dense(8)(mx.nd.ones((2, 3))).shape == (2, 8)
+    other = threading.Thread(target=call)
+    other.start()
+    there.wait()
+    begun = time.monotonic()
+    print(forked(call) and time.monotonic() - begun < 9)
+    other.join()
+    """
+    assert process(code) == ["True"]
+
+
+def test_threads_that_compile_first_wait_for_whole_modules():
+    """What is declared in the midst of a module may need functions further down."""
+    code = """
+    import gluonjit.codegen.text.kernel_code as kernel_code
+    import gluonjit.passes.manager as manager
+
+    def slowly(declaration):
+        def declaring(*args, **kwargs):
+            declare = declaration(*args, **kwargs)
+            return lambda function: (declare(function), time.sleep(0.02))[0]
+
+        return declaring
+
+    kernel_code.writes, manager.register_pass = slowly(kernel_code.writes), slowly(manager.register_pass)
+    os.environ["GLUONJIT_CACHE"] = "0"
+    found = []
+    call = lambda n: found.append(dense(8)(mx.nd.ones((2, n))).shape == (2, 8))
+    others = [threading.Thread(target=call, args=(n,)) for n in (2, 3, 4)]
+    [other.start() for other in others]
+    [other.join() for other in others]
+    print(found.count(True))
+    """
+    assert process(code) == ["3"]
+
+
 def test_who_cannot_compile_says_so():
     """LLVM stays in another thread's hands for longer than a fork waits."""
     code = """
