@@ -14,7 +14,8 @@ from gluonjit.ir.graph import Loc, Op
 def flops(op: Op) -> Extent:
     """Floating-point operations by the definition of what the op computes; a kernel may get by with fewer (Winograd).
 
-    A multiply-add counts as two, any other function of an element as one; moving and integers count as none.
+    A multiply-add counts as two, any other function of an element as one; moving and integers count as none, nor do the
+    zeros between the elements of a dilated input.
     """
     if op.definition.level == "control":
         inside = [sum(flops(o) for o in region.ops) for region in op.regions]
@@ -44,7 +45,8 @@ def _flops(op: Op) -> Extent:
         return 2 * op.result.size * prod(op.operands[0].shape[k] for k in op.attrs["contract"][0])
     if op.name == "conv":
         filters = op.attrs["layout"][1].index("O")
-        return 2 * op.result.size * (op.operands[1].size // max(op.operands[1].shape[filters], 1))
+        taps = op.operands[1].size // max(op.operands[1].shape[filters], 1)
+        return 2 * op.result.size * taps // prod(op.attrs["input_dilation"])
     if op.name == "depthwise_gradient":
         return 2 * op.operands[1].size * prod(op.attrs["taps"])
     if op.name in ("reduce", "arg_reduce"):

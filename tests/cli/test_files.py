@@ -158,6 +158,17 @@ def test_inspect(run):
         assert line in out, out
 
 
+def test_a_transposed_convolution_counts_no_inserted_zeros(run):
+    Path("up.py").write_text(
+        "from gluonjit.gluon import nn\n"
+        "net = nn.Conv2DTranspose(8, 4, strides=2, padding=1, in_channels=32, use_bias=False)\n"
+    )
+    counted = f"{2 * 2 * 8 * 16 * 16 * 32 * 16 // 4 / 1e6:.2f} M"
+    for command in ("inspect", "dump"):
+        status, out, err = run(command, "up.py:net", "--input", "2x32x8x8")
+        assert (status, err) == (0, "") and counted in out
+
+
 def test_inspect_a_graph_alone(run):
     status, out, _ = run("inspect", "net-symbol.json")
     assert status == 0

@@ -35,8 +35,10 @@ def add_command(commands: Any, name: str, stage: str, help_: str) -> None:
     p = commands.add_parser(
         name,
         help=help_,
-        description=f"{help_[0].upper()}{help_[1:]}.",
-        epilog=f"example:\n  gluonjit {name} examples/lenet.py:net --input 16x1x28x28 --stage optimized\n"
+        description=f"Prints{help_.removeprefix('print')}. The FLOPs and bytes in the table of layers are those of the "
+        "compiled kernels: a BatchNorm that became part of a convolution's weights has none, and a ReLU that a "
+        "convolution's kernel computes counts there. `gluonjit inspect` counts each operator by its definition.",
+        epilog=f"examples:\n  gluonjit {name} examples/lenet.py:net --input 16x1x28x28 --stage optimized\n"
         f"  gluonjit {name} examples/lenet.py:net --input 16x1x28x28 --stage backward",
     )
     add_model(p, "|FILE.ir|-", "; the text of a compiler's graph, `-` for standard input")

@@ -29,7 +29,9 @@ def add_commands(commands: Any) -> None:
         "inspect",
         help="describe a model: inputs, outputs, operators, parameters, FLOPs",
         description="Describes a model, or a file of parameters: inputs, outputs, numbers of each operator, "
-        "parameters, sizes, FLOPs (a multiply-add counts as 2) and what is not supported.",
+        "parameters, sizes, FLOPs and what is not supported. FLOPs are those of the operators by their definitions (a "
+        "multiply-add counts as 2); compiled kernels need fewer where BatchNorm is part of a convolution's weights, "
+        "see `gluonjit dump`.",
         epilog="examples:\n"
         "  gluonjit inspect examples/fire-symbol.json examples/fire-0000.params --input data=1x3x224x224\n"
         "  gluonjit inspect examples/fire-0000.params",
