@@ -67,6 +67,18 @@ def test_rows_and_results(score, files):
     np.testing.assert_allclose(np.stack(found["net_dense1_fwd_output"].to_numpy()), y, rtol=0, atol=1e-6)
 
 
+def test_an_onnx_file_has_the_shapes_of_its_inputs(score, files):
+    pytest.importorskip("onnx", reason="the extra onnx is not installed")
+    assert score()[0] == 0
+    assert main(["convert", *files, "net.onnx", "--input", "data=batchx4"]) == 0
+    assert main(["score", "net.onnx", "--rows", "in/**/*.parquet", "--output", "onnx", "--batch-size", "8"]) == 0
+    assert mx.Predictor("net.onnx").model.rows == "batch"
+    for name in os.listdir("out"):
+        if name.startswith("0"):
+            ours, theirs = (pq.read_table(f"{folder}/{name}").columns[-1] for folder in ("onnx", "out"))
+            assert ours.equals(theirs)
+
+
 def test_a_second_run_has_nothing_to_do(score):
     score()
     before = {name: os.stat(f"out/{name}").st_mtime_ns for name in os.listdir("out") if name.startswith("0")}

@@ -52,7 +52,7 @@ def add_commands(commands: Any) -> None:
         default=[],
         metavar="[MODEL:]NAME=SHAPE",
         help="an input's shape and element type, such as data=batchx3x224x224 or words=batchxlength:int32; words are "
-        "sizes that requests choose. Libraries have them already",
+        "sizes that requests choose. Libraries and most ONNX files have them already",
     )
     p.add_argument("--host", default="127.0.0.1", help="the address to listen at (default: %(default)s: this machine)")
     p.add_argument("--port", type=_port, default=8000, help="of HTTP; 0: any (default: %(default)s)")

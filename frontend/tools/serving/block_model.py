@@ -61,8 +61,8 @@ def _from_graph(files: Sequence[str], declared: Mapping[str, TensorType]) -> Blo
     if len(files) == 1 and not is_onnx(files[0]):
         raise MXNetError(f"{files[0]}: name the parameters' file after it, too")
     model = FileModel(files[0], files[1] if len(files) == 2 else None)
-    if not declared:  # an ONNX file may say it
-        declared = {x.name: x.type for x in model.declared if x.name is not None and x.type is not None}
+    if not declared and all(name in model.types for name in model.inputs):  # an ONNX file says it
+        declared = {name: model.types[name] for name in model.inputs}
     graph = model.symbol
     for name in declared:
         if name not in model.inputs:
