@@ -286,16 +286,18 @@ def write(
     results: Sequence[np.ndarray] = (),
     shared: bool = True,
     files: tuple[bytes, bytes] | None = None,
+    exact: bool = True,
 ) -> list[Path]:
     """Writes the library and the files around it; returns them. `arguments` and `results` are of a call that `main.c`
-    repeats. `shared`: makes the shared library, too, which takes a C compiler. `files`: the contents of graph and
-    parameters that it was made of: makes MXNet's interface for prediction, too.
+    repeats; `exact`: the library's own code has computed them, so that all bits must be the same. `shared`: makes the
+    shared library, too, which takes a C compiler. `files`: the contents of graph and parameters that it was made of:
+    makes MXNet's interface for prediction, too.
 
     All of them replace older ones when all are there: they fit together. What an older library of the name had besides
     is removed."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".gluonjit-", dir=folder) as beside:
-        made = _made(library, Path(beside), arguments, results, shared, files)
+        made = _made(library, Path(beside), arguments, results, shared, files, exact)
         older = [path for path in _files(folder, library.model.name) if _is_ours(path, library.model.name)]
         written = [path.replace(folder / path.name) for path in made]
         for path in set(older) - set(written):
@@ -310,6 +312,7 @@ def _made(
     results: Sequence[np.ndarray],
     shared: bool,
     files: tuple[bytes, bytes] | None,
+    exact: bool,
 ) -> list[Path]:
     model, name = library.model, library.model.name
     static = folder / f"lib{name}.a"
@@ -321,7 +324,7 @@ def _made(
     if model.weights is not None and library.weights is not None:
         (folder / model.weights.name).write_bytes(library.weights)
         written.append(folder / model.weights.name)
-    texts = library_files.texts(model, library.largest, library.input_names, library.output_names, sizes)
+    texts = library_files.texts(model, library.largest, library.input_names, library.output_names, sizes, exact)
     for file, text in texts.items():
         (folder / file).write_text(text)
         written.append(folder / file)

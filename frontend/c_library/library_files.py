@@ -19,10 +19,20 @@ def c_type(t: TensorType) -> str:
     return _C_TYPES[t.dtype.name]
 
 
+ROUNDING = 1e-4
+"""How far results may be from those that other code has computed, relative to the largest."""
+
+
 def texts(
-    model: Model, largest: int, inputs: Sequence[str], outputs: Sequence[str], checked: Mapping[str, int]
+    model: Model,
+    largest: int,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    checked: Mapping[str, int],
+    exact: bool = True,
 ) -> dict[str, str]:
-    """The files, by name. `checked`: the sizes of open dimensions in the call that main.c repeats."""
+    """The files, by name. `checked`: the sizes of open dimensions in the call that main.c repeats. `exact`: whether it
+    compares all bits."""
     if reserved := _RESERVED.intersection(model.dims):
         raise IRError(f"{', '.join(reserved)} means something in C: give the open dimension another name")
     given = _identifiers(inputs, taken=model.dims)
@@ -31,7 +41,7 @@ def texts(
     return {
         f"{model.name}.h": _header(model, largest, names),
         f"{model.name}.hpp": _cpp_header(model, names),
-        "main.c": _main(model, names, checked),
+        "main.c": _main(model, names, checked, exact),
         f"{model.name}.pc": _pkg_config(model),
         f"{model.name}Config.cmake": _cmake(model),
     }
@@ -55,8 +65,8 @@ _RESERVED = frozenset(
     "delete this template operator private public protected virtual friend namespace using try catch throw bool true "
     "false "
     # What the programs around a library use.
-    "main argc argv file threads failed load check check_sizes net_ std stdin stdout stderr errno printf fprintf fopen "
-    "fclose fread calloc free memcmp exit perror atoi".split()
+    "main argc argv file threads failed load check check_sizes differ_float differ_double net_ std stdin stdout stderr "
+    "errno printf fprintf fopen fclose fread calloc free memcmp exit perror atoi fabs isnan isfinite".split()
 )
 
 
@@ -232,24 +242,35 @@ private:
 """
 
 
-def _main(model: Model, names: Sequence[str], checked: Mapping[str, int]) -> str:
+def _main(model: Model, names: Sequence[str], checked: Mapping[str, int], exact: bool) -> str:
     name, upper = model.name, model.name.upper()
     n_in = len(model.inputs)
     lines, checks = [], []
+    kinds: set[str] = set()
     for k, (n, t) in enumerate(zip(names, (*model.inputs, *model.outputs), strict=True)):
         count = _count(model, n, t)
         lines.append(f"    {c_type(t)} *{n} = load(file, {count}, sizeof *{n});")
         if k >= n_in:
             lines.append(f"    {c_type(t)} *got_{n} = calloc({count} + 1, sizeof *{n});")
-            checks.append(f"    failed |= got_{n} == NULL || memcmp({n}, got_{n}, {count} * sizeof *{n}) != 0;")
+            differs = f"memcmp({n}, got_{n}, {count} * sizeof *{n}) != 0"
+            if t.dtype.is_float and not exact:
+                differs = f"differ_{c_type(t)}({n}, got_{n}, {count})"
+                kinds.add(c_type(t))
+            checks.append(f"    failed |= got_{n} == NULL || {differs};")
     arguments = ", ".join([*model.dims, *names[:n_in], *(f"got_{n}" for n in names[n_in:])])
     frees = "\n".join(f"    free({n});" for n in (*names, *(f"got_{n}" for n in names[n_in:])))
     sizes = "".join(f"    const int64_t {d} = {checked.get(d, 1)};\n" for d in model.dims)
     in_file = model.weights is not None
     least, path = (3, "argv[2], ") if in_file else (2, "")
     usage = f"check.bin {f'{model.weights.name} ' if model.weights is not None else ''}[threads]"
-    return f"""/* Repeats a stored call of {name}, and compares the bits of the results: main {usage} */
-#include <stdio.h>
+    math, how = "", "compares the bits of the results"
+    same = "the stored results"
+    if not exact:
+        math = "#include <math.h>\n"
+        how = "compares the results with those of other code, which rounds otherwise"
+        same += f" but for rounding, up to {ROUNDING:g} of the largest"
+    return f"""/* Repeats a stored call of {name}, and {how}: main {usage} */
+{math}#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -271,7 +292,7 @@ static void check({name}_status status, const char *what) {{
     }}
 }}
 
-int main(int argc, char **argv) {{
+{"".join(map(_differ, sorted(kinds)))}int main(int argc, char **argv) {{
     if (argc < {least}) {{
         fprintf(stderr, "usage: %s {usage}\\n", argv[0]);
         return 2;
@@ -291,9 +312,28 @@ int main(int argc, char **argv) {{
     int failed = 0;
 {chr(10).join(checks)}
 {frees}
-    printf("%s: %s\\n", {name}_version(), failed ? "other results than stored" : "the stored results");
+    printf("%s: %s\\n", {name}_version(), failed ? "other results than stored" : "{same}");
     return failed;
 }}
+"""
+
+
+def _differ(kind: str) -> str:
+    return f"""static int differ_{kind}(const {kind} *want, const {kind} *got, size_t count) {{
+    double largest = 0, apart = 0;
+    for (size_t k = 0; k < count; k++) {{
+        if (isfinite(want[k]) && fabs(want[k]) > largest)
+            largest = fabs(want[k]);
+        if (want[k] == got[k] || (isnan(want[k]) && isnan(got[k])))
+            continue;
+        if (!isfinite(want[k]) || !isfinite(got[k]))
+            return 1;
+        if (fabs((double)want[k] - got[k]) > apart)
+            apart = fabs((double)want[k] - got[k]);
+    }}
+    return apart > {ROUNDING:g} * largest;
+}}
+
 """
 
 

@@ -508,6 +508,13 @@ def test_compile_fills_the_object_cache(tmp_path, monkeypatch, capsys):
     assert "nothing can be kept in the object cache: turned off" in capsys.readouterr().err
 
 
+def test_a_library_for_another_processor_has_its_check(tmp_path):
+    (tmp_path / "model.py").write_text(MODEL)
+    command = ["build", f"{tmp_path}/model.py:net", "--input", "2x5", "-o", str(tmp_path / "out"), "--static"]
+    assert main([*command, "--target", "aarch64"]) == 0
+    assert (tmp_path / "out" / "check.bin").stat().st_size and "differ_float" in (tmp_path / "out/main.c").read_text()
+
+
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 def test_build_makes_a_library_and_a_program_that_checks_it(tmp_path, capsys):
     (tmp_path / "model.py").write_text(MODEL)

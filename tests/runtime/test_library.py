@@ -511,6 +511,24 @@ def test_another_architecture_runs(tmp_path):
         assert done.returncode == 0 and "the stored results" in done.stdout, (threads, done.stdout, done.stderr)
 
 
+@needs_cc
+def test_the_check_of_results_of_other_code(tmp_path):
+    (_, y), x = compiled_net(True), image(4)
+    write(library_of(True), tmp_path, [x], [y], shared=False, exact=False)
+    options = ["-Wall", "-Wextra", "-Werror", "-I", str(tmp_path), str(tmp_path / "libnet.a"), "-pthread"]
+    subprocess.run([CC, str(tmp_path / "main.c"), *options, "-o", str(tmp_path / "main")], check=True)
+
+    def status(change):
+        stored = y.copy()
+        stored[1, 2] += change
+        (tmp_path / "check.bin").write_bytes(x.tobytes() + stored.tobytes())
+        return subprocess.run([tmp_path / "main", tmp_path / "check.bin"], capture_output=True).returncode
+
+    most = abs(y).max()
+    changes = (0, 1e-5 * most, -1e-5 * most, 1e-3 * most, -1e-3 * most, np.nan, np.inf)
+    assert [status(change) for change in changes] == [0, 0, 0, 1, 1, 1, 1]
+
+
 def test_what_stops_halfway_leaves_the_older_files(tmp_path, monkeypatch):
     """They fit together: a new library would not fit an older header."""
     made, other = (compile_library(source_of(nn.Flatten(), [mx.nd.ones((n, 3))], "net"), ["host"]) for n in (2, 4))
