@@ -8,13 +8,13 @@ do nothing else, measured in turns with the kernels.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 import gluonjit.operators  # noqa: F401  (declares the operators that `expand` replaces)
+from benchmarks.command_line import parser
 from benchmarks.peak import Native, interleaved
 from gluonjit.codegen.kernels.tiles import Tile
 from gluonjit.codegen.program import lower_program
@@ -208,9 +208,14 @@ def reference(nbytes: int, target: Machine, write: bool) -> Native:
     return Native(module, buffers, 4.0 * n)
 
 
-def main(words: Sequence[str]) -> None:
+def main() -> None:
+    p = parser("bandwidth", __doc__, "softmax")
+    p.add_argument("words", nargs="*", help="of which a row's name has one (default: all rows)")
+    words = p.parse_args().words
     target = host()
     chosen = {name: case for name, case in CASES.items() if not words or any(w in name for w in words)}
+    if not chosen:
+        p.error(f"no row's name has one of {' '.join(words)}; there are {', '.join(CASES)}")
     print(f"{target.cpu}, one thread")
     rows: dict[str, list[str]] = {name: [] for name in chosen}
     for nbytes in (_SMALL, _LARGE):
@@ -230,4 +235,4 @@ def main(words: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 
 import gluonjit as mx
+from benchmarks.command_line import parser
 from benchmarks.workloads import WORKLOADS, make, results
 
 _THREADS = (1, 2, 4)
@@ -27,7 +28,12 @@ def same_bits(key: str, batch: int | None = None) -> bool:
     return len(outputs) == 1
 
 
-def main(keys: list[str]) -> int:
+def main() -> int:
+    p = parser("bits", __doc__, "W3 W10")
+    p.add_argument("workloads", nargs="*", metavar="W3", help=f"of {', '.join(WORKLOADS)} (default: all)")
+    keys = p.parse_args().workloads
+    if unknown := [key for key in keys if key not in WORKLOADS]:
+        p.error(f"there is no workload {unknown[0]}; there are {', '.join(WORKLOADS)}")
     failed = 0
     for key in keys or WORKLOADS:
         same = same_bits(key)
@@ -37,4 +43,4 @@ def main(keys: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

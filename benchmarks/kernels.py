@@ -8,11 +8,9 @@ peak is measured too.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
-
 import numpy as np
 
+from benchmarks.command_line import parser
 from benchmarks.peak import Native, interleaved, peak
 from gluonjit.codegen.program import lower_kernel
 from gluonjit.codegen.target import host
@@ -139,9 +137,14 @@ def _leaving(graph: Graph) -> set[Value]:
     return found
 
 
-def main(words: Sequence[str]) -> None:
+def main() -> None:
+    p = parser("kernels", __doc__, "conv @7")
+    p.add_argument("words", nargs="*", help="of which a row's name has one (default: all rows)")
+    words = p.parse_args().words
     target = host()
     chosen = {name: case for name, case in CASES.items() if not words or any(w in name for w in words)}
+    if not chosen:
+        p.error(f"no row's name has one of {' '.join(words)}; there are {', '.join(CASES)}")
     prepared = {name: prepare(*case, target) for name, case in chosen.items()}
     reference = peak(target)
     first, *times = interleaved([reference, *(kernel for _, kernel in prepared.values())])
@@ -155,4 +158,4 @@ def main(words: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

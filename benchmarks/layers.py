@@ -8,11 +8,11 @@ read and write at the measured bandwidth of the cache that holds them.
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from benchmarks.command_line import parser
 from benchmarks.kernels import kernel_of
 from benchmarks.peak import Native, interleaved, peak, reader
 from benchmarks.workloads import WORKLOADS, make
@@ -115,11 +115,11 @@ def describe(op: Op) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.layers", description=__doc__)
-    parser.add_argument("workloads", nargs="+", choices=WORKLOADS, metavar="W3 … W9")
-    parser.add_argument("--below", type=float, default=1e9, help="only those below so many percent of their roofline")
-    parser.add_argument("--rounds", type=int, default=7)
-    options = parser.parse_args(arguments)
+    p = parser("layers", __doc__, "W3 W4 --below 90")
+    p.add_argument("workloads", nargs="+", choices=WORKLOADS, metavar="W3 … W9")
+    p.add_argument("--below", type=float, default=1e9, help="only those below so many percent of their roofline")
+    p.add_argument("--rounds", type=int, default=7, help="(default: %(default)s)")
+    options = p.parse_args(arguments)
     target = host()
     for key in options.workloads:
         made = layers(key, target)

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 import gluonjit as mx
+from benchmarks.command_line import parser
 from gluonjit.gluon.model_zoo import vision
 
 ROUNDS = 21
@@ -71,6 +72,7 @@ def peak(call: Callable[[], Any]) -> int:
 
 
 def main() -> None:
+    parser("loading", __doc__).parse_args()
     with tempfile.TemporaryDirectory() as folder:
         calls, size = ways(Path(folder))
         copies = {name: peak(call) / size for name, call in calls.items()}  # and warms up

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from benchmarks.command_line import parser
 from gluonjit.codegen.target import host
 from gluonjit.codegen.text import llvm
 from gluonjit.ir.machine import Machine
@@ -74,6 +75,7 @@ def interleaved(kernels: Sequence[Callable[[int], float]], rounds: int = 15, sli
 
 
 def main() -> None:
+    parser("peak", __doc__).parse_args()
     target = host()
     kernels = peak(target), reader(target)
     flops, read = (kernel.work / seconds / 1e9 for kernel, seconds in zip(kernels, interleaved(kernels)))

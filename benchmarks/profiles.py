@@ -7,12 +7,12 @@ it is measured, in turns with rounds that are not.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
 
 import gluonjit as mx
+from benchmarks.command_line import parser
 from benchmarks.steps import STEPS, batches, gluon_net
 from benchmarks.workloads import WORKLOADS, make
 from gluonjit import autograd, gluon
@@ -66,10 +66,15 @@ def cost(run: Callable[[], None]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("keys", nargs="*", default=["W4", "W11", "T3", "T6"])
-    parser.add_argument("--threads", type=int, default=1)
-    arguments = parser.parse_args()
+    p = parser("profiles", __doc__, "W4 T6 --threads 2")
+    known = [*WORKLOADS, *STEPS]
+    p.add_argument(
+        "keys", nargs="*", default=["W4", "W11", "T3", "T6"], help=f"of {', '.join(known)} (default: W4 W11 T3 T6)"
+    )
+    p.add_argument("--threads", type=int, default=1, help="(default: %(default)s)")
+    arguments = p.parse_args()
+    if unknown := [key for key in arguments.keys if key not in known]:
+        p.error(f"there is no {unknown[0]}; there are {', '.join(known)}")
     mx.set_num_threads(arguments.threads)
     for key in arguments.keys:
         title = (STEPS if key in STEPS else WORKLOADS)[key].title

@@ -1,7 +1,5 @@
 """`gluonjit serve` under load: its throughput beside that of the model alone, its latency, and what strangers do to it.
 
-    python -m benchmarks.serving --model resnet50_v1 --seconds 120 --clients 64
-
 The clients are one process with a connection each; a client sends its next request when it has the answer. "alone" is
 `gluonjit.Predictor` called with batches of --batch rows, in a process of its own. Both are measured in turn, as the
 machine's speed may change, and the best of each is compared. Clients and server share the cores, so the CPU that each
@@ -11,7 +9,6 @@ answered with a 4xx (or the connection ended, where nothing more can be said), a
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import multiprocessing
@@ -31,6 +28,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from benchmarks.command_line import parser
 
 
 def export(name: str, folder: Path) -> list[str]:
@@ -274,15 +273,15 @@ def slow(port: int, count: int) -> Counter[Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="resnet50_v1")
-    parser.add_argument("--seconds", type=float, default=120.0, help="of load, in --rounds parts")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--clients", type=int, default=64)
-    parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--threads", type=int)
-    parser.add_argument("--hostile", type=int, default=1000)
-    arguments = parser.parse_args()
+    p = parser("serving", __doc__, "--model resnet50_v1 --seconds 120 --clients 64")
+    p.add_argument("--model", default="resnet50_v1", help="of the zoo (default: %(default)s)")
+    p.add_argument("--seconds", type=float, default=120.0, help="of load, in --rounds parts (default: %(default)s)")
+    p.add_argument("--rounds", type=int, default=3, help="(default: %(default)s)")
+    p.add_argument("--clients", type=int, default=64, help="connections (default: %(default)s)")
+    p.add_argument("--batch", type=int, default=32, help="the most rows of a call (default: %(default)s)")
+    p.add_argument("--threads", type=int, help="of a call (default: all cores)")
+    p.add_argument("--hostile", type=int, default=1000, help="hostile requests (default: %(default)s)")
+    arguments = p.parse_args()
     part = arguments.seconds / arguments.rounds
     with tempfile.TemporaryDirectory() as folder:
         files = export(arguments.model, Path(folder))

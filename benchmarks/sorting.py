@@ -9,7 +9,6 @@ cost more than sorting.
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import statistics
 import sys
@@ -19,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.command_line import parser
 from benchmarks.peak import interleaved
 
 SHAPES = ((4096, 8), (4096, 32), (1024, 128), (264, 1024), (264, 4096), (8, 65536), (1, 1000000))
@@ -62,10 +62,10 @@ def _keep_memory() -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("operators", nargs="*", default=list(OPERATORS), help=f"of {', '.join(OPERATORS)} (all)")
-    parser.add_argument("--dtype", default="float32", help="(%(default)s)")
-    args = parser.parse_args()
+    p = parser("sorting", __doc__, "sort topk --dtype float64")
+    p.add_argument("operators", nargs="*", default=list(OPERATORS), help=f"of {', '.join(OPERATORS)} (default: all)")
+    p.add_argument("--dtype", default="float32", help="(default: %(default)s)")
+    args = p.parse_args()
     _keep_memory()
     import gluonjit as mx
 
