@@ -126,12 +126,16 @@ def test_labels_are_filled_in(run):
         (("dump", "model.py:net", "net-0000.params", "--input", "1x3"), "net-0000.params: a parameters' file is for"),
         (("inspect", "text.npy"), "text.npy: byte 0: the magic number"),
         (("inspect", "net-0000.params", "net-0000.params"), "net-0000.params holds parameters"),
+        (("inspect", "libnet.so"), "libnet.so is a shared library: `gluonjit serve`"),
+        (("run", "libnet.so", "--input", "1x3"), "libnet.so is a shared library: `gluonjit serve`"),
+        (("convert", "libnet.so", "y.npz"), "libnet.so is a shared library; expected parameters"),
         (("convert", "none.params", "y.npz"), "cannot read none.params"),
         (("convert", "net-0000.params", "nowhere/y.npz"), "cannot write nowhere/y.npz"),
     ],
 )
 def test_mistakes_are_one_error(run, arguments, message):
     open("text.npy", "w").write("hello world, hello world, hello")
+    open("libnet.so", "wb").write(b"\x7fELF" + bytes(60))
     mx.nd.save("list.params", [mx.nd.ones((1,))])
     arrays = mx.nd.load("net-0000.params")
     mx.nd.save("less.params", {name: x for name, x in arrays.items() if name.startswith("arg:")})

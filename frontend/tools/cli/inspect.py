@@ -53,6 +53,7 @@ def _describe(arguments: argparse.Namespace) -> None:
         return
     if not files.is_symbol(arguments.model):
         if not is_python(arguments.model) and Path(arguments.model).is_file() and not arguments.params:
+            models.no_library(arguments.model)
             _arrays(arguments.model, arguments.all)
         else:
             _block(arguments)

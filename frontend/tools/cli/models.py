@@ -103,12 +103,19 @@ def no_other_file(model: str, params: str | None) -> None:
     """IRError if `model` is a file: of those that are models, its name has no ending."""
     if not Path(model.partition(":")[0]).is_file():
         return
+    no_library(model)
     if not model.endswith(formats.ENDINGS):
         listed = "FILE.py:NAME, model-symbol.json and its parameters, model.onnx"
         raise IRError(f"{model}: its ending is not that of a model: {listed} are models, and names of the zoo")
     if params and files.is_symbol(params):
         raise IRError(f"{model} holds parameters, and {params} is the graph, which comes first: {params} {model}")
     raise IRError(f"{model} holds parameters; a model's graph comes in front of them: model-symbol.json {model}")
+
+
+def no_library(path: str) -> None:
+    """IRError if the file is a library of `gluonjit build`, of which only calls can be made."""
+    if path.endswith(".so"):
+        raise IRError(f"{path} is a shared library: `gluonjit serve`, `gluonjit score` and gluonjit.load take those")
 
 
 def of_the_zoo(name: str, params: str | None, zeros: bool = False) -> Any:

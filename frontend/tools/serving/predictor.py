@@ -41,8 +41,8 @@ class Predictor:
         predictor = gluonjit.Predictor("net-symbol.json", "net-0000.params")
         scores = predictor({"data": images})["softmax_output"]
 
-    * `files`: what the command line takes as a model: a graph and its parameters, an ONNX file, a library that
-      `gluonjit build` made, or `FILE.py:NAME`.
+    * `files`: the model: a graph and its parameters, an ONNX file, a library that `gluonjit build` made, or
+      `FILE.py:NAME`.
     * `inputs`: shapes by name, with words for sizes that each call chooses: `{"data": "batchx3x224x224"}`. Calls are
       checked against them, and code for all their sizes is compiled at once. A library has them itself; a graph can do
       without, and is compiled for what it is called with; those of FILE.py:NAME are in the order of its arguments.
