@@ -224,6 +224,15 @@ def test_a_file_that_is_named_twice(folder):
     assert files == ["in/more/a.parquet", "in/a.parquet"]
 
 
+def test_the_only_column_whatever_its_name(score):
+    for name in ("data", "pixels"):
+        pq.write_table(table(5).select(["data"]).rename_columns([name]), "in/c.parquet")
+        assert score(given=("in/c.parquet",), output=name)[:2] == (
+            0,
+            f"5 rows of the column {name} in 1 file, {name}\n",
+        )
+
+
 def test_a_job_of_something_else(score, folder):
     (folder / "out").mkdir()
     (folder / "out" / "_job.json").write_text("[1]")
@@ -280,7 +289,7 @@ def test_several_columns_are_an_input(score):
 def test_csv(score, folder):
     (folder / "in" / "c.csv").write_text("w,x,y,z,id\n" + "".join(f"{k},1,2,3.5,{k}\n" for k in range(20)))
     status, out, _ = score("--column", "data=w,x,y,z", given=("in/c.csv",))
-    assert (status, out) == (0, "20 rows in 1 files, out\n")
+    assert (status, out) == (0, "20 rows in 1 file, out\n")
     assert pq.read_table("out")["id"].to_pylist() == list(range(20))
 
 
@@ -289,13 +298,13 @@ def test_csv_of_floats_that_begin_as_integers(score, folder):
     (folder / "in" / "c.csv").write_text("w,x,y,z\n" + "1,2,3,4\n" * rows + "0.5,2,3,4\n")
     assert score("--column", "data=w,x,y,z", "--batch-size", "65536", given=("in/c.csv",))[:2] == (
         0,
-        f"{rows + 1} rows in 1 files, out\n",
+        f"{rows + 1} rows in 1 file, out\n",
     )
 
 
 def test_csv_of_no_rows(score, folder):
     (folder / "in" / "c.csv").write_text("w,x,y,z\n")
-    assert score("--column", "data=w,x,y,z", given=("in/c.csv",))[:2] == (0, "0 rows in 1 files, out\n")
+    assert score("--column", "data=w,x,y,z", given=("in/c.csv",))[:2] == (0, "0 rows in 1 file, out\n")
 
 
 def test_rows_are_counted_from_the_beginning_of_their_group(score):

@@ -51,7 +51,8 @@ def add_commands(commands: Any) -> None:
         action="append",
         default=[],
         metavar="INPUT=COLUMN,…",
-        help="the column that holds an input, or several of numbers that make it up (default: the input's name)",
+        help="the column that holds an input, or several of numbers that make it up (default: the one of the input's "
+        "name; the only column of files that have one, for a model of one input)",
     )
     p.add_argument(
         "--keep", metavar="COLUMN,…", help="columns to copy to the results (default: all that are not inputs)"
@@ -111,7 +112,8 @@ def _run(arguments: argparse.Namespace) -> None:
         plan.remove_unfinished(output)  # workers that were killed leave some
         rows = _rows(output, parts)
         (output / plan.DONE).touch()
-    print(f"{rows} rows in {len(parts)} files, {output}")
+    only = "" if columns else _only_column(parts[0])
+    print(f"{rows} rows{only} in {len(parts)} {'file' if len(parts) == 1 else 'files'}, {output}")
 
 
 def _score(arguments: argparse.Namespace, job: Any, output: Path, parts: Any) -> None:
@@ -138,6 +140,14 @@ def _score(arguments: argparse.Namespace, job: Any, output: Path, parts: Any) ->
             there = len(plan.finished(output, parts))
             print(f"stopped: {there} of {len(parts)} parts are there; the same command goes on", file=sys.stderr)
             raise
+
+
+def _only_column(part: Any) -> str:
+    """`of the column …` if there is one alone, which the model's only input gets whatever its name is."""
+    from gluonjit.tools.scoring.scorer import column_names
+
+    names = column_names(part)
+    return f" of the column {names[0]}" if len(names) == 1 else ""
 
 
 def _rows(output: Path, parts: Any) -> int:

@@ -105,6 +105,11 @@ def _floats(job: Job, predictor: Predictor) -> set[str]:
     return {column for name, of in columns.items() for column in of if kinds.get(name, "f") == "f"}
 
 
+def column_names(part: Part) -> list[str]:
+    """The names of a part's columns."""
+    return list(next(_batches(part, 1)).schema.names)
+
+
 def _batches(part: Part, rows: int, floats: AbstractSet[str] = frozenset()) -> Iterator[Any]:
     """The rows of a part, as pyarrow.RecordBatches of `rows` rows; an empty one for a part without rows. `floats`:
     columns that hold floats even where the first ones look like integers."""
