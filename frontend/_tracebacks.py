@@ -72,7 +72,11 @@ def without_own_frames(
     while tb is not None:
         parts.append(tb)
         tb = tb.tb_next
-    users = [part for part in parts if not _is_own(part)]
+    users, own = [], False
+    for part in parts:
+        # Modules are imported when they are first used, so frames of importlib lie between those of this package.
+        own = _is_own(part) or (own and _package(part) == "importlib")
+        users += [part] * (not own)
     types = sys.modules.get("gluonjit.ir.types")  # not imported for this: what failed may be an import
     told = TOLD if types is None else (*TOLD, types.IRError)
     fault = parts and _is_own(parts[-1]) and not isinstance(error, told) and not _raised_with_a_text(error, parts[-1])
@@ -92,7 +96,11 @@ def _raised_with_a_text(error: BaseException, tb: TracebackType) -> bool:
 
 
 def _is_own(tb: TracebackType) -> bool:
-    return tb.tb_frame.f_globals.get("__name__", "").partition(".")[0] == "gluonjit"
+    return _package(tb) == "gluonjit"
+
+
+def _package(tb: TracebackType) -> str:
+    return tb.tb_frame.f_globals.get("__name__", "").partition(".")[0]
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

@@ -6,7 +6,6 @@ words of the caller: a shape, an element type, a mode, an attribute that was set
 
 from __future__ import annotations
 
-import os
 import sys
 from collections import Counter, deque
 from collections.abc import Hashable, Iterable, Iterator, Sequence
@@ -15,11 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gluonjit.base import MXNetError
 from gluonjit.context import Context
 from gluonjit.ir.graph import Loc
-from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.types import TensorType
+from gluonjit.language.modes import logs_compiling
 from gluonjit.language.source import shown, user_loc
 from gluonjit.runtime import forks
 
@@ -241,21 +239,10 @@ def _duration(seconds: float) -> str:
 
 def say_compiled(name: str, why: str, what_for: str, seconds: float, cached: bool) -> None:
     """For plain operators and steps of optimizers, which have no `explain()`."""
-    if is_on():
+    if logs_compiling():
         _say(name, Event(COMPILED, why, what_for, seconds, cached, user_loc()))
 
 
 def _say(name: str, event: Event) -> None:
-    if is_on():
+    if logs_compiling():
         print(f"gluonjit: {name} {event}", file=sys.stderr)
-
-
-def is_on() -> bool:
-    """Whether events are printed as they come: GLUONJIT_LOG=compile. MXNetError for another word there."""
-    for word in os.environ.get("GLUONJIT_LOG", "").split(","):
-        if word.strip() not in ("", "compile"):
-            raise MXNetError(f"GLUONJIT_LOG={word.strip()!r} is not known{did_you_mean(word.strip(), ['compile'])}")
-    return bool(os.environ.get("GLUONJIT_LOG", "").strip(", "))
-
-
-is_on()  # so that a wrong word is an error at once, also where only plain calls are compiled

@@ -6,6 +6,7 @@ import os
 import threading
 
 from gluonjit.base import MXNetError
+from gluonjit.ir.opdef import did_you_mean
 from gluonjit.language.interrupts import Whole
 from gluonjit.language.running import running
 from gluonjit.runtime import mode
@@ -29,6 +30,15 @@ def plain_calls() -> str:
     if found not in ("", "numpy", "native"):
         raise MXNetError(f"GLUONJIT_PLAIN is numpy or native, or not set; got {found!r}")
     return found
+
+
+def logs_compiling() -> bool:
+    """Whether what is compiled is printed as it happens: `GLUONJIT_LOG=compile`. MXNetError for another word there."""
+    words = [word for word in map(str.strip, os.environ.get("GLUONJIT_LOG", "").split(",")) if word]
+    for word in words:
+        if word != "compile":
+            raise MXNetError(f"GLUONJIT_LOG={word!r} is not known{did_you_mean(word, ['compile'])}")
+    return bool(words)
 
 
 def is_training() -> bool:

@@ -19,7 +19,7 @@ from gluonjit.ir.dims import Undecided
 from gluonjit.ir.quiet import quiet
 from gluonjit.ir.types import IRError, type_of
 from gluonjit.language import late, rng
-from gluonjit.language.modes import modes, plain_calls
+from gluonjit.language.modes import logs_compiling, modes, plain_calls
 from gluonjit.language.running import running
 from gluonjit.language.source import layer_loc, quote, user_loc
 from gluonjit.ndarray import sparse_operators
@@ -82,6 +82,7 @@ class _Call:
         return EXACT if needs_exact(*arrays, *self.attrs.values()) else EAGER
 
 
+logs_compiling()  # a wrong word is an error at once, also in programs of which nothing is compiled
 SMALL = 0 if plain_calls() == "native" else 1 << 10
 """Operators whose operands all have fewer elements are left to NumPy. See `autodiff/tiering.py`."""
 

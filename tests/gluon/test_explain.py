@@ -266,10 +266,13 @@ def run(program, log):
     return subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True)
 
 
-def test_log_of_something_else():
-    done = run(LOGGED, "compiler")
+@pytest.mark.parametrize("program", [LOGGED, "import gluonjit as mx\nmx.nd.ones((2, 3)) + 1"])
+def test_log_of_something_else(program):
+    """Also in programs of which nothing is compiled; only the program's own lines are shown above the error."""
+    done = run(program, "compiler")
     assert done.returncode == 1
     assert "GLUONJIT_LOG='compiler' is not known; did you mean 'compile'?" in done.stderr
+    assert done.stderr.count("  File ") == done.stderr.count('  File "<string>"') == 1
 
 
 BOUND = """
