@@ -238,7 +238,9 @@ def test_dump_of_a_part_of_a_gradient(run):
     assert "conv(" in of_conv and "conv(" in of_net and len(of_conv.splitlines()) < len(of_net.splitlines())
     kernels, of_inference = (run(*line, "--explain")[1] for line in (words, words[:-2]))
     assert "weight_gradient" in kernels and "weight_gradient" not in of_inference
-    assert "--layer is for the other stages" in run(*words, "--explain", "--layer", "*conv0")[2]
+    of_one = run(*words, "--explain", "--layer", "*conv0")[1]
+    assert "weight_gradient" in of_one and "conv0]" in of_one and "dense0]" in kernels and "dense0]" not in of_one
+    assert "--layer is for the other stages" in run(*words[:-1], "llvm", "--layer", "*conv0")[2]
     assert run(*words, "--layer", "n*\n")[2].startswith("error: --layer n*\\n: no layer fits")
 
 

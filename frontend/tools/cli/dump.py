@@ -64,7 +64,12 @@ def add_command(commands: Any, name: str, stage: str, help_: str) -> None:
     )
     p.add_argument("--train", action="store_true", help="in training mode")
     add_no_winograd(p)
-    p.add_argument("--explain", action="store_true", help="list the kernels, their estimates, and why they were chosen")
+    p.add_argument(
+        "--explain",
+        action="store_true",
+        help="list the kernels, their estimates, and why they were chosen; the last line says for how many threads a "
+        "call has work: on a machine with more cores, it leaves the others alone",
+    )
     p.add_argument("--locs", action="store_true", help="show where in the program each op comes from")
     add_options(p)
     p.set_defaults(run=_run)
@@ -125,9 +130,8 @@ def render(graph: Graph, stage: str, locs: bool = False, winograd: bool = True, 
     from gluonjit.passes import run_passes
     from gluonjit.passes.pipelines import pipeline
 
-    if layer is not None and stage in ("explain", "llvm", "asm"):
-        where = "--explain" if stage == "explain" else f"the stage {stage}"
-        raise MXNetError(f"{where} is of the whole model; --layer is for the other stages, without --explain")
+    if layer is not None and stage in ("llvm", "asm"):
+        raise MXNetError(f"the stage {stage} is of the whole model; --layer is for the other stages, and for --explain")
     if stage in ("trace", *GRADIENT_STAGES):
         return print_graph(_part(graph, layer), locs=locs, elide=16)
     if stage == "expanded":
@@ -137,7 +141,7 @@ def render(graph: Graph, stage: str, locs: bool = False, winograd: bool = True, 
     if stage == "explain":
         from gluonjit.passes.explain import table
 
-        return table(planned, target)
+        return table(_part(planned, layer).with_attrs(threads=planned.attrs["threads"]), target)
     if stage == "layers":
         return layers(graph, planned, layer)
     if stage == "optimized":
