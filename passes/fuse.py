@@ -185,7 +185,7 @@ def _group(graph: Graph) -> dict[Op, Group]:
             elif op in fixed and not _is_free(op) and group.root not in fixed:
                 why = "it depends on parameters alone, so it is computed when one is written, not at every call"
             elif op in epilogue and not _is_epilogue(group):
-                why = "it can run on the result of a product, which its reader's kernel cannot take"
+                why = "the kernel of the product in front can compute it, but not what reads it"
             elif not number:
                 why = _refusal(group, op, graph, leaves)
             if group is not None and not why:
