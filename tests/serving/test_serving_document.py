@@ -12,6 +12,7 @@ import pytest
 
 import gluonjit as mx
 from gluonjit.tools.cli import make_parser
+from gluonjit.tools.cli.serve import sources
 from gluonjit.tools.serving.predictor import Predictor
 
 
@@ -50,6 +51,17 @@ def test_it_runs(document, monkeypatch):
             names["client"].close()
         finally:
             process.terminate()
+
+
+def test_several_models(document):
+    (command,) = re.findall(r"^gluonjit (serve digits=.*?)\n```", document, re.M | re.S)
+    found = sources(make_parser().parse_args(shlex.split(command.replace("\\\n", " "))))()
+    assert [(model.name, model.version, [*model.inputs]) for model in found] == [
+        ("digits", 1, ["data"]),
+        ("fire", 2, ["data"]),
+    ]
+    for model in found:
+        Predictor(*model.files, inputs=model.inputs)  # which looks for the files
 
 
 def test_the_settings_of_mlserver_are_right(document):
