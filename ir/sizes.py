@@ -102,6 +102,12 @@ def with_hints(graph: Graph) -> Graph:
     return with_sizes(graph, dict.fromkeys(names, HINT)) if names else graph
 
 
+def assumed(graph: Graph) -> str:
+    """` (for n = 16)`, behind a figure that `with_hints` has given; empty without open dimensions."""
+    names = sorted(graph.open_names)
+    return f" (for {' = '.join(names)} = {HINT})" if names else ""
+
+
 def with_sizes(graph: Graph, sizes: Mapping[str, int], lowest: int = LOWEST) -> Graph:
     """The graph with these sizes for its open dimensions, in types and attributes, regions included. Raises IRError if
     one has none, or a size below `lowest`, or one with which a type does not exist."""

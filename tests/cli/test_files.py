@@ -173,6 +173,13 @@ def test_a_transposed_convolution_counts_no_inserted_zeros(run):
         assert (status, err) == (0, "") and counted in out
 
 
+def test_work_of_open_sizes_is_counted_for_a_size_that_is_named(run):
+    Path("small.py").write_text("from gluonjit.gluon import nn\nnet = nn.Dense(5, in_units=3, use_bias=False)\n")
+    for command in ("inspect", "dump"):
+        status, out, err = run(command, "small.py:net", "--input", "batchx3")
+        assert (status, err) == (0, "") and f"{2 * 16 * 3 * 5}" in out and "(for batch = 16)" in out
+
+
 def test_inspect_a_graph_alone(run):
     status, out, _ = run("inspect", "net-symbol.json")
     assert status == 0

@@ -154,7 +154,7 @@ def layers(traced: Graph, planned: Graph, pattern: str | None = None) -> str:
     """A table: for each layer that fits the pattern, in the order of the call, how many operators it has, into how many
     kernels they were made, and the FLOPs and bytes of these."""
     from gluonjit.ir.buffers import runs_kernel
-    from gluonjit.ir.sizes import with_hints
+    from gluonjit.ir.sizes import assumed, with_hints
     from gluonjit.ir.work import bytes_moved, flops
     from gluonjit.profiling.listing import columns
 
@@ -172,7 +172,7 @@ def layers(traced: Graph, planned: Graph, pattern: str | None = None) -> str:
         raise _no_layer(str(pattern), rows)
     total = [sum(row[k] for row in chosen.values()) for k in range(4)]
     table = [["ops", "kernels", "FLOPs", "bytes", "layer"]]
-    for path, (ops, kernels, work, nbytes) in [*chosen.items(), ("in all", total)]:
+    for path, (ops, kernels, work, nbytes) in [*chosen.items(), (f"in all{assumed(planned)}", total)]:
         table.append([str(ops), str(kernels), count_text(work), bytes_text(nbytes), shown(path or planned.name)])
     return "\n".join(columns(table, 1)) + "\n"
 

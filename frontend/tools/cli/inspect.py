@@ -11,6 +11,7 @@ from typing import Any
 from gluonjit.common.quantities import bytes_text, count_text
 from gluonjit.files.array_names import shown
 from gluonjit.ir.graph import Builder, Graph
+from gluonjit.ir.sizes import assumed, with_hints
 from gluonjit.ir.types import TensorType, dtype, type_of
 from gluonjit.ir.work import flops
 from gluonjit.tools.cli import files, graphs, models
@@ -112,9 +113,9 @@ def _described_graph(graph: Graph, inputs: int) -> None:
         {"inputs": [v.name for v in graph.inputs[:inputs]], "outputs": [v.name for v in graph.outputs]},
         {v.name: v.type for v in (*graph.inputs, *graph.outputs)},
     )
-    found = _flops(graph)
+    found = _flops(with_hints(graph))
     _operators(Counter(op.name.removeprefix("mx.") for op in graph.ops), found)
-    print(f"FLOPs: {count_text(sum(found.values()))}")
+    print(f"FLOPs: {count_text(sum(found.values()))}{assumed(graph)}")
 
 
 def _graph(arguments: argparse.Namespace) -> list[str]:
