@@ -12,11 +12,10 @@ from typing import NamedTuple
 from gluonjit.ir.annotations import KERNEL, STRIDES, THREADS
 from gluonjit.ir.buffers import is_view, runs_kernel
 from gluonjit.ir.cost import transfer_and_computing
-from gluonjit.ir.dims import HINT, names_of
 from gluonjit.ir.graph import Graph, Op
 from gluonjit.ir.kernels.product_plans import WeightGradient
 from gluonjit.ir.machine import Machine
-from gluonjit.ir.sizes import with_hints
+from gluonjit.ir.sizes import assumed, with_hints
 from gluonjit.ir.work import origin
 from gluonjit.passes.choices import Alternative, choice, not_the_fastest, product_of
 
@@ -64,11 +63,9 @@ def table(graph: Graph, target: Machine) -> str:
     prepared = sum(op.name == "prepare" for op in graph.ops)
     total = sum(r.microseconds for r in rows)
     threads = int(graph.attrs.get("threads", 1))
-    names = sorted({name for v in graph.inputs for name in names_of(v.shape)})
-    assumed = f" (for {' = '.join(names)} = {HINT})" if names else ""
     lines.append(
-        f"{len(rows)} kernels, {total:.0f} µs expected on one core{assumed}, "
-        f"{'up to' if threads > 1 else 'on'} {threads} thread{'s' if threads > 1 else ''}; "
+        f"{len(rows)} kernel{'s' if len(rows) != 1 else ''}, {total:.0f} µs expected on one core{assumed(graph)}, "
+        f"{f'work for up to {threads}' if threads > 1 else 'work for 1'} thread{'s' if threads > 1 else ''}; "
         f"{views} views, {prepared} parts prepared when a parameter changes"
     )
     return "\n".join(lines) + "\n"

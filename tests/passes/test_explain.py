@@ -81,7 +81,7 @@ def test_open_dimensions():
     planned = run_passes(graph, "fuse, select, hoist, views, threads", target=TARGET)
     found = explain(planned, TARGET)
     assert [r.what for r in found] == ["l*n×32, sums of 64", "transpose -> f32[n,32,l]", "n × l×l, sums of 32"]
-    assert "expected on one core (for l = n = 16), up to 256 threads" in table(planned, TARGET)
+    assert "expected on one core (for l = n = 16), work for up to 256 threads" in table(planned, TARGET)
 
 
 def test_alternatives_of_a_convolution():
