@@ -13,6 +13,7 @@ it got, the same object.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 import pkgutil
@@ -139,8 +140,9 @@ def all_passes() -> dict[str, Pass]:
     return dict(sorted(_PASSES.items()))
 
 
-def _modules() -> set[str]:
-    return {m.name for m in pkgutil.iter_modules(sys.modules[_PACKAGE].__path__)}
+@functools.cache
+def _modules() -> frozenset[str]:
+    return frozenset(m.name for m in pkgutil.iter_modules(sys.modules[_PACKAGE].__path__))
 
 
 Pipeline = str | Iterable[str | tuple[str, Mapping[str, Any]]]

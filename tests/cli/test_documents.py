@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from gluonjit import profiler
 from support import documents
 
 
@@ -30,6 +31,7 @@ def test_the_tutorial(root, empty):
 def test_performance(root, empty, monkeypatch):
     monkeypatch.setenv("GLUONJIT_NUM_THREADS", "1")
     documents.follow(root / "docs" / "performance.md")
+    profiler.set_config(profile_all=False)
 
 
 def test_migration(root, empty):
