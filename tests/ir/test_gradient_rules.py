@@ -14,7 +14,7 @@ from gluonjit.ir.types import BOOL, F64, TensorType, type_of
 from gluonjit.ir.verify import verify
 from support.draw import DOMAINS, DRAWERS, draw
 from support.gradients import assert_halves_agree, assert_is_gradient, gradients, joint
-from support.soak import tries
+from support.soak import SOAK, tries
 
 CASES = tries(10)
 
@@ -73,24 +73,28 @@ NAMES = sorted(set(DRAWERS) - {"constant", "iota", "random_bits"})
 SMOOTH = [name for name in NAMES if PRIMITIVES[name].vjp is not opdef.NO_GRADIENT]
 
 
-def assert_are_gradients(draws, **options):
-    """Of many draws, a few lie so near a jump or a kink that differences tell nothing; casts may be to integers."""
+BENT = ("floor", "maximum", "mod")
+"""Of many draws of these, one lies so near a jump or a kink that differences tell nothing."""
+
+
+def assert_are_gradients(name, count=CASES, **options):
+    smooth = name not in BENT or SOAK == 1
     compared = [
-        assert_is_gradient(graph_of(case), smooth_values(case, rng), str(case), **options, smooth=False)
-        for case, rng in draws
+        assert_is_gradient(graph_of(case), smooth_values(case, rng), str(case), **options, smooth=smooth)
+        for case, rng in float_draws(name, count)
     ]
-    assert sum(compared) >= 0.3 * len(compared) or not any(compared)
+    assert smooth or sum(compared) >= 0.9 * len(compared)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_gradient(name):
     """Of what has NO_GRADIENT, too: differences find none."""
-    assert_are_gradients(float_draws(name))
+    assert_are_gradients(name)
 
 
 @pytest.mark.parametrize("name", SMOOTH)
 def test_second_derivative(name):
-    assert_are_gradients(float_draws(name, CASES // 3), order=2, tolerance=1e-6)
+    assert_are_gradients(name, CASES // 3, order=2, tolerance=1e-6)
 
 
 @pytest.mark.parametrize("name", SMOOTH)
