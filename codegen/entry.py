@@ -7,7 +7,7 @@ results. Anything unexpected (another type, shape, dtype, layout, a changed para
 to the record's Python fallback with the same arguments, so `@fast` never has to explain an error.
 
 `@run` calls a native function on this thread, `@dispatch` on several: they are in the same module
-(`codegen.threads.team`).
+(`codegen.threads.team`), as is `@chain`, which runs several as one (`codegen.threads.chain`).
 
 NumPy's own memory begins anywhere, and vectors that are stored across the ends of cache lines take twice as long. So
 large results get memory from `codegen.block_memory`, to which NumPy gives it back when the array dies.
@@ -19,6 +19,7 @@ from enum import IntEnum
 
 from gluonjit.codegen.block_memory import add_blocks
 from gluonjit.codegen.text.llvm import Exit, Function, Module
+from gluonjit.codegen.threads.chain import add_chain
 from gluonjit.codegen.threads.team import add_team
 from gluonjit.ir.machine import Machine
 
@@ -88,6 +89,7 @@ def entry_module(target: Machine, sleep: str | None) -> str:
     """LLVM text of the module that holds `@fast` and the team's functions. `sleep`: see `codegen.threads.team`."""
     module = Module(target)
     add_team(module, sleep)
+    add_chain(module)
     add_blocks(module)
     _aligned_array(module)
     _fast(module)

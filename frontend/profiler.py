@@ -29,7 +29,7 @@ from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.ndarray import custom_calls
 from gluonjit.ndarray.settled_calls import SettledCalls
 from gluonjit.operators.registry import OPERATORS
-from gluonjit.optimizer.step import _Step
+from gluonjit.optimizer.step import BoundStep
 from gluonjit.profiling import Kernel, record
 from gluonjit.profiling.recording import Recording
 from gluonjit.runtime import forks, mode
@@ -193,7 +193,7 @@ def _places(profiler: _Profiler) -> Iterator[tuple[Any, str, Callable[..., Any]]
     if profiler.wants("symbolic"):
         for method in ("run", "run_forward"):
             yield Session, method, timed(Session.__dict__[method], lambda session, *_: session.graph.name)
-        yield _Step, "take", timed(_Step.take, lambda *_: "optimizer step")
+        yield BoundStep, "take", timed(BoundStep.take, lambda *_: "optimizer step")
     for node in (graph_nodes.GraphNode, tape.RuleNode):
         yield node, "pull", timed(node.pull, lambda node, *_: f"_backward_{node.name}")
 

@@ -99,7 +99,8 @@ class NativeFunction:
         self.source: CodeSource | None = None
         self.prepare: int | None = None
         """Which of the graph's `prepare` ops it is; None for the graph's own function."""
-        self._flush = flush
+        self.flush = flush
+        """Whether denormals count as zero during a call."""
         self.is_open = bool(layout.dims)
         """Whether it needs sizes."""
         self.arenas = arenas or ARENAS
@@ -174,7 +175,7 @@ class NativeFunction:
 
     def enter(self, address: int, table: np.ndarray, nthreads: int) -> None:
         """Runs the code at `address`, which takes tables like this function, in its way."""
-        threads.run(address, address_of(table), nthreads, self.layout.cost, self._flush)
+        threads.run(address, address_of(table), nthreads, self.layout.cost, self.flush)
 
 
 class Bound:
@@ -183,18 +184,27 @@ class Bound:
     Such a call takes the time of the code and a few microseconds, however many arrays there are.
     """
 
-    def __init__(self, function: NativeFunction, inputs: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> None:
-        self._function = function
-        self._keep = (*inputs, *results)
-        self._table = function.template.copy()
+    def __init__(
+        self,
+        function: NativeFunction,
+        inputs: Sequence[np.ndarray],
+        results: Sequence[np.ndarray],
+        prepared: Mapping[int, np.ndarray],
+    ) -> None:
+        self.function = function
+        self._keep = (*inputs, *results, *prepared.values())
+        self.table = function.template.copy()
+        """Where the function finds the arrays; complete but for the arena."""
         layout = function.layout
         for slots, arrays in ((layout.input_slots, inputs), (layout.result_slots, results)):
             for slot, x in zip(slots, arrays, strict=True):
-                self._table[slot] = address_of(x)
+                self.table[slot] = address_of(x)
+        for slot, x in prepared.items():
+            self.table[slot] = address_of(x)
 
     def __call__(self) -> None:
         """Runs the call; two threads must not do so at once."""
-        self._function.run(self._table)
+        self.function.run(self.table)
 
 
 class Results(list[np.ndarray]):
@@ -436,15 +446,16 @@ class Executable:
         """The call with these arrays, C-contiguous and aligned; `results` are the outputs, then the new states. The
         latter may be the states themselves if the graph has the attribute `in_place`.
 
-        Raises IRError if an array does not have the type that the graph was compiled for, or some results are prepared.
+        Raises IRError if an array does not have the type that the graph was compiled for, or if values are prepared
+        from inputs.
         """
-        if self.prepared:
-            raise IRError("a call that prepares results cannot be bound")
+        if any(p.inputs for p in self.prepared):
+            raise IRError("a call that prepares values from its inputs cannot be bound")
         for given, types in ((inputs, self.input_types), (results, self.result_types)):
             for x, want in zip(given, types, strict=True):
                 if type_of(x) != want or not (x.flags.c_contiguous and x.flags.aligned):
                     raise IRError(f"expected {want}, got {type_of(x)}")
-        return Bound(self.main, inputs, results)
+        return Bound(self.main, inputs, results, self.refresh([*inputs]) if self.prepared else {})
 
     def run(
         self,

@@ -44,6 +44,11 @@ def keep_off(on: bool) -> None:
         _everyone = int(on)
 
 
+def is_kept_off() -> bool:
+    """Whether `keep_off` holds."""
+    return bool(_everyone)
+
+
 def _after_fork_in_child() -> None:
     MODE[0] = _own.count + _everyone
 

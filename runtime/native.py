@@ -49,6 +49,7 @@ class _Entry:
         free_oldest = ctypes.PYFUNCTYPE(ctypes.c_bool, pointer, number, number)
         self.free_oldest = free_oldest(self.loaded.address("free_oldest"))
         self.barrier, self.work = self.loaded.address("barrier"), self.loaded.address("work")
+        self.chain = self.loaded.address("chain")
         self.method = _MethodDef(b"gluonjit_call", self.loaded.address("fast"), _METH_FASTCALL, None)
         self.new_function = ctypes.pythonapi.PyCFunction_NewEx
         self.new_function.restype = ctypes.py_object

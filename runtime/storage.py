@@ -49,15 +49,17 @@ class Storage:
 
     `version` counts writes, `watched` says that compiled code depends on it, and `context` is the device that the
     front end was told to put it on (None: the first CPU, where nearly everything is). `exposed` memory is written to by
-    others, too, who do not tell. `origin` is a part of a file, and the version that has the same contents.
+    others, too, who do not tell. `aliased` says that there may be, or have been, more than one array on this memory.
+    `origin` is a part of a file, and the version that has the same contents.
     """
 
-    __slots__ = ("__weakref__", "context", "exposed", "origin", "version", "watched")
+    __slots__ = ("__weakref__", "aliased", "context", "exposed", "origin", "version", "watched")
 
     def __init__(self, context: Any = None) -> None:
         self.version = 0
         self.watched = False
         self.exposed = False
+        self.aliased = False
         self.origin: tuple[Any, int] | None = None
         self.context = context
 

@@ -82,16 +82,27 @@ def compiled(
         began = time.perf_counter()
         callee = backend(graph.with_attrs(params=()), options)
         noted(graph, callee, time.perf_counter() - began)
-
-        def run(inputs: Sequence[np.ndarray], watch: Watch | None = None) -> Any:
-            arrays = [np.asarray(x, order="C") for x in inputs]
-            if watch is None or not isinstance(callee, Executable):
-                return callee.run(arrays)
-            return callee.run(arrays, watch=watch)
-
-        return run
+        return CompiledRun(callee)
 
     return compile
+
+
+class CompiledRun:
+    """A `Run` of compiled code."""
+
+    def __init__(self, callee: backends.Callee) -> None:
+        self.callee = callee
+
+    def __call__(self, inputs: Sequence[np.ndarray], watch: Watch | None = None) -> Any:
+        arrays = [np.asarray(x, order="C") for x in inputs]
+        if watch is None or not isinstance(self.callee, Executable):
+            return self.callee.run(arrays)
+        return self.callee.run(arrays, watch=watch)
+
+
+def code_of(run: Run | None) -> Executable | None:
+    """The native code of a `Run`; None if it has none."""
+    return run.callee if isinstance(run, CompiledRun) and isinstance(run.callee, Executable) else None
 
 
 def _innermost(error: BaseException) -> BaseException:
@@ -151,6 +162,11 @@ class Computation:
         """Makes `run` ready."""
         if self._run is None:
             self._run = self._compile(without_rules(self.graph))
+
+    @property
+    def code(self) -> Executable | None:
+        """The native code that `run` runs; None if there is none, or none yet."""
+        return code_of(self._run)
 
     def fitted(self, inputs: Sequence[np.ndarray]) -> Computation:
         """The computation for inputs of these shapes; itself, unless its graph has open dimensions."""

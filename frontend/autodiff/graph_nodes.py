@@ -53,7 +53,7 @@ class Gradient(NamedTuple):
 class GraphNode(Node):
     """A computation whose gradient is a graph."""
 
-    __slots__ = ("again", "announces", "backward", "kept", "late_ops", "saved", "written")
+    __slots__ = ("again", "announces", "backward", "forward", "kept", "late_ops", "saved", "written")
     _own_callers = 4  # Node.__init__, the one below, and two of those that note a call
 
     def __init__(
@@ -71,6 +71,8 @@ class GraphNode(Node):
         self.saved: Sequence[Saved]
         self.backward, self.saved, self.written = gradient
         self.kept: Sequence[Any] = ()
+        self.forward: Forward | None = None
+        """What computed the results, of a block."""
         self.announces = False
         """Whether the gradients of variables, which `pull` computes, will be stored."""
         self.late_ops: Callable[[Iterable[int]], int] | None = None
@@ -96,7 +98,7 @@ class GraphNode(Node):
     def release(self) -> None:
         super().release()
         self.backward, self.saved, self.written = None, (), ()
-        self.again, self.late_ops, self.kept = None, None, ()
+        self.again, self.late_ops, self.forward, self.kept = None, None, None, ()
 
     def pull(
         self, cotangents: Sequence[NDArray], create_graph: bool, given: Collection[int]
@@ -385,7 +387,7 @@ def note_block(call: BlockCall) -> None:
     gradient = Gradient(backward, read, [inputs[k] for k in backward.states])
     sources = tuple([inputs[k]._grad_state for k in wrt])
     node = GraphNode(call.name, sources, heads, call.results, gradient, again)
-    node.kept = call.kept
+    node.kept, node.forward = call.kept, call.forward
     if len(heads) > 1:
         node.late_ops = computation.late_ops
     _mark(node, computation, wrt, inputs, call.results)

@@ -17,7 +17,7 @@ from gluonjit.language import late
 from gluonjit.language.interrupts import Uninterrupted
 from gluonjit.language.modes import Scope, modes
 from gluonjit.language.source import quote, user_loc
-from gluonjit.ndarray import NDArray
+from gluonjit.ndarray import NDArray, deferred
 from gluonjit.ndarray.gradient_listeners import announce, listeners
 from gluonjit.ndarray.sparse_arrays import BaseSparseNDArray, RowSparseNDArray, add_rows, cast_dense
 from gluonjit.ndarray.variable import Variable, store, tracked
@@ -40,6 +40,10 @@ def backward(
       A node turns the gradients that were sent to its results into those of its sources, and sends them on.
     * What has arrived at variables is written, or returned.
     """
+    step = deferred.now.step
+    if step is not None and variables is None and not create_graph:
+        if step.takes_backward(heads, head_grads, retain_graph, train_mode):
+            return []
     walk = _Walk(create_graph, bool(listeners) and variables is None, _numbers_of(variables or ()))
     _send_heads(walk, heads, head_grads, alone=variables is None)
     _check_variables(variables or ())
@@ -53,6 +57,8 @@ def backward(
     with Uninterrupted():
         for variable, g in walk.leaves.items():
             write(variable, _zeros(variable) if g is None else g)
+    if deferred.observed.by is not None:
+        deferred.observed.by.note_backward(heads, head_grads, retain_graph or create_graph, train_mode, walk.leaves)
     return []
 
 

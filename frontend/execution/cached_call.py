@@ -21,7 +21,7 @@ from gluonjit.language import forms
 from gluonjit.language.forms import ARRAY
 from gluonjit.language.kinds import as_nd, as_np
 from gluonjit.language.modes import Scope, is_training, modes
-from gluonjit.ndarray import NDArray
+from gluonjit.ndarray import NDArray, deferred
 from gluonjit.ndarray.variable import tracked
 from gluonjit.runtime.executable import Executable
 from gluonjit.runtime.fast_call import fast_call, give_back_arena
@@ -34,6 +34,10 @@ from gluonjit.trace.tracing import Trace, flatten
 
 class NotCompiledYet(Exception):
     """Another thread compiles the code of this call, which should not wait for it (`hybridize(wait=False)`)."""
+
+
+def no_replay() -> None:
+    """What `CachedCall.replay` is where there is none."""
 
 
 class Hybrid(Traceable, Protocol):
@@ -74,6 +78,8 @@ class CachedCall:
         """Whether parameters that compiled code reads only as packed copies may be freed."""
         self._latest: BlockCode | None = None
         """The code of the last call that could have gone directly to native code."""
+        self.replay: Callable[[], Any] = no_replay
+        """Gives the `StepReplay` that its recorded calls may be a part of, or None."""
 
     def __call__(self, *args: Any) -> Any:
         call = self._arguments(args)
@@ -91,6 +97,17 @@ class CachedCall:
             code.trace.attributes.set_again()
         held[:0] = call.leaves  # in this list, as `_run` may free some, to which nothing else must refer
         return self._run(code, held, len(call.leaves))
+
+    def deferred(self, args: tuple[Any, ...]) -> Any:
+        """The result of a call that is a part of a step to be replayed; None if this one is not."""
+        if self.replay is no_replay or not modes.recording or (replay := self.replay()) is None:
+            return None
+        return replay.takes(self, args)
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether something wants to see the results of operators."""
+        return self.block._callback is not None or self.block._jit_debug_results is not None
 
     def _arguments(self, args: tuple[Any, ...]) -> Arguments:
         leaves: Sequence[NDArray] = args
@@ -152,7 +169,7 @@ class CachedCall:
         self.log.drop(why, had_code=True)
         with self.store.lock:
             self.compiler.discard(log)
-            self.block._fast_call = None
+            self.block._fast_call, self.replay = None, no_replay
 
     def look_again(self) -> None:
         """Makes the next call take the Python path, which sets attributes again, even for the last signature."""
@@ -198,6 +215,13 @@ class CachedCall:
             return None
         return Monitor(block._callback, block._monitor_all, block._monitored_as_bound)
 
+    def recorded_now(self, code: BlockCode, arrays: list[NDArray], key: np.ndarray | None) -> list[NDArray]:
+        """The results of a recorded call of this code, noted on the tape. `key`: its random key, if it has one."""
+        inputs = code.session.inputs(arrays, key)
+        found = self._recorded(code, inputs, None)
+        assert found is not None, "gradients flow through it"
+        return found
+
     def _recorded(self, code: BlockCode, inputs: Inputs, monitor: Monitor | None) -> list[NDArray] | None:
         """The results of a recorded call; None if no gradient flows through it."""
         known = code.trace
@@ -207,6 +231,8 @@ class CachedCall:
                 refuse_write(x)
         computation, kinds = code.computation(), known.out_kinds
         found = recorded_call(known.name, code.session, computation, inputs, monitor, kinds, code.device, targets)
+        if deferred.observed.by is not None:
+            deferred.observed.by.note_call(self, code, inputs.arrays, found)
         if found is None:
             return None
         for k, (position, offset) in known.out_views.items():

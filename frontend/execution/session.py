@@ -160,12 +160,12 @@ class Session:
         other._compiled = lambda callee, seconds: None
         return other
 
-    def inputs(self, arrays: list[Any]) -> Inputs:
-        """The inputs of a call with these arrays. Reserves the random key of that call."""
+    def inputs(self, arrays: list[Any], key: np.ndarray | None = None) -> Inputs:
+        """The inputs of a call with these arrays. Reserves the random key of that call, if none is given."""
         elements: list[Any] = [x._array for x in arrays]
         versions = watched(arrays, self.params)
         if self.streams:
-            elements.append(rng.reserve(self.streams))
+            elements.append(rng.reserve(self.streams) if key is None else key)
             versions.append(None)
         return Inputs(arrays, elements, versions)
 

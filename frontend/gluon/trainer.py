@@ -8,12 +8,20 @@ from typing import Any
 
 from gluonjit import kvstore as kv
 from gluonjit import optimizer as opt
+from gluonjit.common.aside import imported
 from gluonjit.files import atomic, state_files
 from gluonjit.gluon.parameter import Parameter, ParameterDict
 from gluonjit.language.interrupts import Uninterrupted
+from gluonjit.ndarray import deferred
+from gluonjit.ndarray.observed_steps import Observation
 from gluonjit.optimizer.step import Steps
 
 __all__ = ["Trainer"]
+
+
+OBSERVED_AFTER = 3
+"""After how many steps one is observed, unless steps are replayed by then: the first ones compile. The next time twice
+as many."""
 
 
 class Trainer:
@@ -80,6 +88,10 @@ class Trainer:
         self._steps = Steps()
         self._kvstore_params = {"kvstore": kvstore, "update_on_kvstore": update_on_kvstore}
         self._compression_params = compression_params
+        self._steps_left = self._patience = OBSERVED_AFTER
+        self._replay: Any = None
+        """A `StepReplay`, once one stands for the steps of this trainer."""
+        self._last_updates: list[Any] = []
         self._reset_kvstore()
 
     def _reset_kvstore(self) -> None:
@@ -180,6 +192,8 @@ class Trainer:
         """
         with Uninterrupted():
             self._divide_by(batch_size)
+            if self._replay is not None and self._replay.ends_with_update():
+                return
             self._ready()
             if self._update_on_kvstore:
                 if not self._overflows():
@@ -192,6 +206,25 @@ class Trainer:
                 self._refuse_stale(ignore_stale_grad)
             self._allreduce_grads()
             self._update(ignore_stale_grad)
+            self._observe()
+
+    def _observe(self) -> None:
+        """Ends what was observed since a trainer's last step: if that was asked for, a `StepReplay` may stand for such
+        steps from now on. Asks for the next one now and then."""
+        observed = deferred.observed
+        if self in observed.wanted:
+            observed.wanted.discard(self)
+            if observed.by.is_complete and len(self._updaters) == 1 and self._kvstore is None:
+                self._replay = imported("gluonjit.execution.step_replay").replay(
+                    observed.by, self, self._last_updates, self._steps.latest
+                )
+        if self._replay is None:
+            self._steps_left -= 1
+            if not self._steps_left and os.environ.get("MXNET_ENGINE_TYPE") != "NaiveEngine":
+                self._patience *= 2
+                self._steps_left = self._patience
+                observed.wanted.add(self)
+        observed.by = Observation() if observed.wanted else None
 
     def allreduce_grads(self) -> None:
         """Sums gradients over contexts: the first half of `step`, before `update`."""
@@ -264,21 +297,22 @@ class Trainer:
         if self._overflows():
             return
         self._refuse_stale(ignore_stale_grad)
-        work: list[list[tuple[int, Any, Any]]] = [[] for _ in self._updaters]
-        for k, param in enumerate(self._params):
-            if param.grad_req != "null":
-                for own, x in zip(work, param._arrays()):
-                    if x._fresh_grad:
-                        own.append((k, x.grad, x))
+        work = [[one for one in self._work(k) if one[2]._fresh_grad] for k in range(len(self._updaters))]
         prepared = []
         for updater, own in zip(self._updaters, work):
             if own:
                 found = updater._prepare(*(list(part) for part in zip(*own)))
                 prepared += found or []
         self._steps.take(prepared)
+        self._last_updates = prepared
         for own in work:
             for _, _, x in own:
                 x._fresh_grad = False
+
+    def _work(self, context: int = 0) -> list[tuple[int, Any, Any]]:
+        """The number, the gradient and the array of each parameter that is trained, on one of the contexts."""
+        trained = [(k, param._arrays()) for k, param in enumerate(self._params) if param.grad_req != "null"]
+        return [(k, arrays[context].grad, arrays[context]) for k, arrays in trained if context < len(arrays)]
 
     def save_states(self, fname: str | os.PathLike[str]) -> None:
         """Writes the optimizer, its settings and states, as MXNet does. What belongs to parameters (`lr_mult`,

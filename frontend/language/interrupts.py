@@ -132,9 +132,11 @@ class _Guard:
     @staticmethod
     def put_up(guards: list[_Guard]) -> None:
         """Appends new ones, for the signals that have handlers, but no guards."""
+        if not _is_main():
+            return
         for number in _GUARDED:
-            handler = _handler(number)
-            if handler is not None and _guard_of(handler) is None:
+            handler = _signal.getsignal(number)
+            if callable(handler) and _guard_of(handler) is None:
                 guard = _Guard(number, handler)
                 guards.append(guard)
                 _signal.signal(number, guard.judge)

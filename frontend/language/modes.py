@@ -79,6 +79,25 @@ def set_recording(is_recording: bool) -> bool:
     return before
 
 
+def _enter(recording: bool | None, training: bool | None) -> None:
+    """Sets the modes that are not None."""
+    if running.trace is not None:
+        if recording is not None:
+            set_recording(recording)
+        if training is not None:
+            set_training(training)
+        return
+    by = 0
+    if recording is not None and modes.recording != recording:
+        modes.recording = bool(recording)
+        by += 1 if recording else -1
+    if training is not None and modes.training != training:
+        modes.training = bool(training)
+        by += 1 if training else -1
+    if by:
+        mode.change(by)
+
+
 class Scope(Whole):
     """A context that sets the modes that are not None, and restores all on exit.
 
@@ -94,18 +113,14 @@ class Scope(Whole):
 
     def _set(self) -> None:
         self._before.append((modes.recording, modes.training))
-        recording, training = self._inside
-        if recording is not None:
-            set_recording(recording)
-        if training is not None:
-            set_training(training)
+        _enter(*self._inside)
 
     def _restore(self) -> None:
         recording, training = self._before.pop()
-        if recording != modes.recording or self._inside[0] is not None:
-            set_recording(recording)
-        if training != modes.training or self._inside[1] is not None:
-            set_training(training)
+        _enter(
+            recording if recording != modes.recording or self._inside[0] is not None else None,
+            training if training != modes.training or self._inside[1] is not None else None,
+        )
 
 
 def record(train_mode: bool = True) -> Scope:

@@ -10,6 +10,7 @@ import numpy as np
 from gluonjit.base import MXNetError, integer_types, mx_real_t
 from gluonjit.context import Context, current_context
 from gluonjit.language.running import running
+from gluonjit.ndarray.deferred import settle
 from gluonjit.ndarray.ndarray import NDArray, _placed_copy, convert, element_type, from_values
 
 __all__ = [
@@ -263,10 +264,12 @@ def onehot_encode(indices: NDArray, out: NDArray) -> NDArray:
 
 
 def waitall() -> None:
-    """Returns at once: calls are synchronous.
+    """Computes what waits: a step of training, of which not all has been called yet (`ndarray/deferred.py`). Other
+    calls are synchronous.
 
     >>> mx.nd.waitall()
     """
+    settle()
 
 
 def reset_arrays(*data: NDArray, num_arrays: int) -> list[NDArray]:

@@ -104,6 +104,7 @@ class NDArray(NDArrayMethods):
         self._array = lent._array[...]
         self._array.flags.writeable = writable and lent.writable
         self._storage = lent.storage()
+        self._storage.aliased = True
 
     @staticmethod
     def _wrap(array: np.ndarray) -> NDArray:
@@ -122,7 +123,8 @@ class NDArray(NDArrayMethods):
     def _view(self, array: np.ndarray) -> NDArray:
         """An NDArray on `array`, which is a view of this one's memory."""
         x = NDArray._wrap(array)
-        x._storage = self.storage()
+        x._storage = storage = self.storage()
+        storage.aliased = True
         return x
 
     def storage(self) -> Storage:

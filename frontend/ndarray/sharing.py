@@ -109,6 +109,7 @@ def to_dlpack_for_write(data: NDArray) -> Any:
 def _capsule(x: NDArray) -> Any:
     """A DLPack capsule of the array; MXNetError if DLPack cannot represent it."""
     storage = x.storage()
+    storage.aliased = True
     try:
         made = x._array.__dlpack__()
     except (BufferError, TypeError) as e:

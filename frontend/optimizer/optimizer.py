@@ -8,6 +8,8 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Sequence
+from operator import attrgetter
+from types import NoneType
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -171,15 +173,35 @@ class Optimizer:
 
     # Updates
 
+    _counts_matter: ClassVar[bool] = True
+    """Whether the numbers of a step may depend on more than plain settings and the learning rate."""
+
+    def _settings(self, indices: Sequence[Any]) -> Any:
+        """What `_has_settings` takes; None if it is not known what the numbers of a step depend on."""
+        if type(self).__dict__.get("_counts_matter", True) or self.lr_scheduler is not None:
+            return None
+        own, params = dict(self.__dict__), [*map(self.param_dict.get, indices)]
+        if None in params or not all(v.__class__ in _PLAIN for k, v in own.items() if k not in _TABLES):
+            return None
+        return own, params, [*map(_MULTIPLIERS, params)]
+
+    def _has_settings(self, known: Any) -> bool:
+        """Whether a step has the same numbers as when `_settings` gave this."""
+        own, params, multipliers = known
+        own["num_update"] = self.num_update
+        return bool(self.__dict__ == own) and [*map(_MULTIPLIERS, params)] == multipliers
+
     def _set_current_context(self, device_id: int) -> None:
         """Selects the device whose updates are counted; replicas of a parameter are updated one after another."""
         self._index_update_count = self._all_index_update_counts.setdefault(device_id, {})
 
     def _update_count(self, index: Any) -> None:
+        counts, before, most = self._index_update_count, self.begin_num_update, self.num_update
         for i in index if isinstance(index, (list, tuple)) else [index]:
-            count = self._index_update_count.get(i, self.begin_num_update) + 1
-            self._index_update_count[i] = count
-            self.num_update = max(count, self.num_update)
+            counts[i] = count = counts.get(i, before) + 1
+            if count > most:
+                most = count
+        self.num_update = most
 
     def create_state(self, index: Any, weight: NDArray) -> Any:
         """The state that `update` keeps for a weight between calls, or None."""
@@ -272,6 +294,14 @@ class Optimizer:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ = {**state, "param_dict": {}}
 
+
+_TABLES = frozenset(
+    {"_all_index_update_counts", "_index_update_count", "idx2name", "lr_mult", "num_update", "param_dict", "sym_info"}
+) | {"lr_scheduler", "wd_mult"}
+"""The attributes that are no settings, or that `_multiplier` looks up."""
+
+_MULTIPLIERS = attrgetter("lr_mult", "wd_mult")
+_PLAIN = frozenset({float, int, bool, NoneType})
 
 register = Optimizer.register
 create = Optimizer.create_optimizer

@@ -98,6 +98,7 @@ class SGD(_WithRules):
     """
 
     _master_last: ClassVar[bool] = True
+    _counts_matter: ClassVar[bool] = False
 
     def __init__(self, momentum: float = 0.0, lazy_update: bool = True, **kwargs: Any) -> None:
         super().__init__(**kwargs)

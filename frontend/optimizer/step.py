@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Hashable, Sequence
+from operator import is_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -118,13 +119,17 @@ class Steps:
     """Takes the steps of several weights in one compiled call. What is compiled is kept. Thread-safe."""
 
     def __init__(self) -> None:
-        self._lists: Store[_Step] = Store(MAX_STEPS)
-        self._single: Store[_Step] = Store(MAX_SINGLE)
+        self._lists: Store[BoundStep] = Store(MAX_STEPS)
+        self._single: Store[BoundStep] = Store(MAX_SINGLE)
+        self.latest: BoundStep | None = None
+        """The call that took the last steps, if it was one for all weights."""
 
     def take(self, updates: Sequence[Update]) -> None:
+        self.latest = None
         on_parts = [u for u in updates if u.rows_only or u.weight.stype != "default"]
         if on_parts:
             take(on_parts)
+        every = len(updates)
         updates = [_with_dense_gradient(u) for u in updates if not u.rows_only and u.weight.stype == "default"]
         updates = [u for u in updates if u.weight._array.size]
         if not updates:
@@ -134,7 +139,8 @@ class Steps:
         with self._lists.lock:
             step = self._lists.find(keys)
             if step is not None or not self._lists.is_full:
-                _take(self._lists, keys, step, updates)
+                step = _take(self._lists, keys, step, updates)
+                self.latest = step if len(updates) == every else None
                 return
             for key, u in zip(keys, updates):
                 _take(self._single, key, self._single.find(key), [u])
@@ -146,11 +152,14 @@ class Steps:
         self.__init__()  # type: ignore[misc]
 
 
-def _take(known: Store[_Step], key: Hashable, step: _Step | None, updates: Sequence[Update]) -> None:
+def _take(
+    known: Store[BoundStep], key: Hashable, step: BoundStep | None, updates: Sequence[Update]
+) -> BoundStep | None:
+    """Takes the step; returns the compiled one, if it could be used."""
     if step is None:
         try:
             start = time.perf_counter()
-            step = _Step(updates)
+            step = BoundStep(updates)
             known.keep(key, step)
             why = "first call" if len(known) == 1 else "other weights"
             say_compiled("step", why, f"{len(updates)} weights", time.perf_counter() - start, step.was_cached)
@@ -160,8 +169,10 @@ def _take(known: Store[_Step], key: Hashable, step: _Step | None, updates: Seque
                 f"the steps of these weights cannot be computed: {', '.join(types)} ({e}). States are kept in the type "
                 f"that a weight has at its first step; after net.cast, make a new Trainer{quote(user_loc())}"
             ) from None
-    if not step.take(updates):
-        take(updates)
+    if step.take(updates):
+        return step
+    take(updates)
+    return None
 
 
 def _types(arrays: Sequence[NDArray]) -> str:
@@ -177,7 +188,7 @@ def _signature(u: Update) -> Hashable:
     return u.rule, arrays, u.master is None, tuple(u.scalars)
 
 
-class _Step:
+class BoundStep:
     """The compiled step for weights of certain types. Bound to the arrays that it was last called with."""
 
     def __init__(self, updates: Sequence[Update]) -> None:
@@ -201,9 +212,11 @@ class _Step:
             self._writes.append([*range(1, 1 + len(new)), *([len(values) - 1] if master is not None else [])])
         self._executable: Any = get_backend(None)(b.build([], {"in_place": True}), {})
         self._arrays: list[np.ndarray] = []
-        self._written: list[NDArray] = []
         self._rows: list[np.ndarray] = []
-        self._call: Any = None
+        self.settings: Any = None
+        """What the numbers that are set depend on, if somebody has noted it here since (`Optimizer._settings`)."""
+        self.call: Any = None
+        """Takes the step of these arrays with the numbers that were last set; native code is called by a `Bound`."""
 
     @property
     def was_cached(self) -> bool:
@@ -212,22 +225,34 @@ class _Step:
 
     def take(self, updates: Sequence[Update]) -> bool:
         """Takes the step; False, and nothing is done, if arrays share memory so that the order would matter."""
-        arrays = [x._array for u in updates for x in u.arrays]
-        if self._call is None or any(x is not y for x, y in zip(arrays, self._arrays)):
-            if not self._bind(updates, arrays):
-                return False
-        for row, u in zip(self._rows, updates):
-            row[:] = [*u.scalars.values()]
-        written = [x for u, numbers in zip(updates, self._writes) for x in map(u.arrays.__getitem__, numbers)]
+        if not self.is_bound_to(updates) and not self._bind(updates):
+            return False
+        self.set_numbers(updates)
+        written = self.written(updates)
         # Before the call too: were it interrupted after it, compiled code would not learn of the new weights.
         for x in written:
             x._wrote()
-        self._call()
+        self.call()
         for x in written:
             x._wrote()
         return True
 
-    def _bind(self, updates: Sequence[Update], arrays: list[np.ndarray]) -> bool:
+    def is_bound_to(self, updates: Sequence[Update]) -> bool:
+        """Whether these are the updates of the arrays that the step was last taken for."""
+        arrays = [x._array for u in updates for x in u.arrays]
+        return len(arrays) == len(self._arrays) and all(map(is_, arrays, self._arrays))
+
+    def set_numbers(self, updates: Sequence[Update]) -> None:
+        """Has `call` take its numbers, such as learning rates, from these updates."""
+        self.settings = None
+        for row, u in zip(self._rows, updates):
+            row[:] = [*u.scalars.values()]
+
+    def written(self, updates: Sequence[Update]) -> list[NDArray]:
+        """The arrays that the step writes to."""
+        return [x for u, numbers in zip(updates, self._writes) for x in map(u.arrays.__getitem__, numbers)]
+
+    def _bind(self, updates: Sequence[Update]) -> bool:
         inputs: list[np.ndarray] = []
         results: list[np.ndarray] = []
         rows: list[np.ndarray] = []
@@ -240,8 +265,8 @@ class _Step:
             results += [own[k] for k in numbers]
         if not all(x.flags.writeable for x in results) or _overlap(results, inputs):
             return False
-        self._call = self._executable.bind(inputs, results)
-        self._arrays, self._rows = arrays, rows
+        self.call = self._executable.bind(inputs, results)
+        self._arrays, self._rows = [x._array for u in updates for x in u.arrays], rows
         return True
 
 

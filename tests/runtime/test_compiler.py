@@ -164,7 +164,7 @@ def test_bound_calls_write_over_their_states():
 
 
 def test_a_call_that_prepares_results_cannot_be_bound():
-    with pytest.raises(IRError, match="prepares results"):
+    with pytest.raises(IRError, match="prepares values"):
         compile_graph(graph_with_weights()).bind([], [])
 
 

@@ -1,0 +1,361 @@
+"""Steps of training as one native call.
+
+A step of training, `with record(): loss = loss_of(net(x), y)`, `loss.backward()`, `trainer.step(n)`, is a chain of
+native calls: the forward half of each hybridized block, their backward halves in the opposite order, and the update of
+the weights. Python between them takes longer than a small network. So a `Trainer` has one of its first steps observed
+(`Observation`). If that was such a chain, and nothing else, a `StepReplay` stands for the steps to come: while they
+make the same calls, each is noted and returns at once, and `trainer.step` runs the whole chain. Its arrays are deferred
+until then (`ndarray/deferred.py`), so that whoever looks at a loss, a gradient or a parameter too early just makes the
+step come in pieces: what was called up to there is computed first, as if it had been at once.
+
+Whatever is not as it was observed (another shape, a hook, a new parameter array, `grad_req`, another thread) takes the
+ordinary way, call by call.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Sequence
+from operator import is_
+from typing import Any
+
+import numpy as np
+
+from gluonjit.autodiff.tape import Edge
+from gluonjit.execution.cached_call import no_replay
+from gluonjit.execution.step_chain import StepChain, Unfit
+from gluonjit.ir.types import IRError
+from gluonjit.language import rng
+from gluonjit.language.forms import ARRAY
+from gluonjit.language.interrupts import Uninterrupted
+from gluonjit.language.modes import Scope, modes
+from gluonjit.ndarray import NDArray, deferred
+from gluonjit.ndarray.deferred import complete, deferred_class, elements, made, origin_of, storage_of
+from gluonjit.ndarray.gradient_listeners import listeners
+from gluonjit.ndarray.observed_steps import Observation, ObservedCall
+from gluonjit.runtime import mode
+from gluonjit.runtime.executable import Bound
+from gluonjit.runtime.storage import EPOCH, Storage
+
+MOST_COPIED = 1 << 20
+"""Bytes of an argument that is copied where another array may share its memory."""
+MISSES = 3
+"""How many steps in turn that begin as observed, but go on otherwise, end a replay."""
+IDLE = 8
+"""How many steps of its trainer in turn without it end it, too: its blocks may have been hybridized anew."""
+
+
+def replay(observation: Observation, trainer: Any, updates: Sequence[Any], step: Any) -> StepReplay | None:
+    """What stands for steps like the observed one, which ended with these updates, taken by `step`
+    (`optimizer.step.BoundStep`, or None); None if nothing can."""
+    if not (observation.fits and observation.is_complete and step is not None and isinstance(step.call, Bound)):
+        return None
+    try:
+        chain = StepChain(observation.calls, step.call)
+    except (Unfit, IRError):
+        return None
+    written = {id(x.grad) for x in chain.gradients}
+    if {*chain.gradients} != observation.leaves or len(written) < len(observation.leaves):
+        return None
+    work = trainer._work()
+    if len(work) != len(updates) or not written >= {id(grad) for _, grad, _ in work}:
+        return None
+    return StepReplay(observation.calls, chain, trainer, updates, step)
+
+
+class StepReplay:
+    """A chain that stands for the steps of a trainer. Those whose work it takes over call its methods, which tell
+    whether it does."""
+
+    def __init__(
+        self, calls: Sequence[ObservedCall], chain: StepChain, trainer: Any, updates: Sequence[Any], step: Any
+    ) -> None:
+        self._calls = [call._replace(arrays=call.arrays[call.arguments :], results=[]) for call in calls]
+        self._chain, self._trainer = chain, weakref.ref(trainer)
+        self._updates, self._step, self._update = updates, step, step.call
+        self._written = step.written(updates)
+        self._work = trainer._work()
+        self._indices = [k for k, _, _ in self._work]
+        self._optimizer, self._updater = trainer._optimizer, trainer._updaters[0]
+        self._optimizer_states = self._states_now()
+        self._misses = self._idle = 0
+        self._owner = 0
+        """The thread whose step waits."""
+        self._position = 0
+        """How many of the calls that step has made; one more with `backward`."""
+        self._arguments: list[list[Any]] = []
+        self._results: list[list[Any]] = []
+        """Arguments and results of its calls."""
+        self._deferred: list[tuple[Any, type]] = []
+        """Its arguments, as far as they are deferred, and their own classes."""
+        self._kinds = [[x.__class__ for x in call.arrays[: call.arguments]] for call in calls]
+        self._result_kinds = [[x.__class__ for x in call.results] for call in calls]
+        self._gradients = [x.grad for x in chain.gradients]
+        held = [x for call in calls for x in call.arrays[call.arguments :]]
+        self._parameters = [*{id(x): x for x in held}.values()]
+        """The arrays that programs of blocks hold."""
+        held += [*self._gradients, *(x for x, _ in chain.states)]
+        self._held = [*{id(x): x for x in held}.values()]
+        """The arrays that every step reads or writes."""
+        self._params = [p for call in calls for p in call.code.trace.params]
+        self._deferral = [(x, x.__class__, deferred_class(x.__class__)) for x in self._held]
+        self._as_observed = self._now()
+        for call in calls:
+            call.caller.replay = weakref.ref(self)
+
+    def _now(self) -> list[Any]:
+        """What must be the same objects in each step."""
+        now: list[Any] = [p._plain for p in self._params]
+        now += [x._grad_state for x in self._parameters]
+        now += [x.request for x in self._chain.gradients]
+        now += [x._grad for x in self._chain.gradients]
+        return now
+
+    # ---- a step that waits
+
+    @property
+    def owner(self) -> int:
+        return self._owner
+
+    def takes(self, caller: Any, args: tuple[Any, ...]) -> Any:
+        """The result of a recorded call of a block, to be computed later; None if it is another one."""
+        with deferred.lock:
+            waiting = deferred.now.step
+            if waiting is not self:
+                if waiting is not None and waiting.owner == threading.get_ident():
+                    waiting.settle()  # a step that was begun and not ended
+                if deferred.now.step is not None or caller is not self._calls[0].caller or not self._may_begin():
+                    return None
+                self._position, self._arguments, self._results, self._deferred = 0, [], [], []
+            i = self._position
+            call = self._calls[i] if i < len(self._calls) else None
+            arguments = None
+            if call is not None and caller is call.caller and (i == 0 or self._is_usual()):
+                arguments = self._checked(i, args)
+            if call is None or arguments is None:
+                self.settle()
+                return None
+            if i == 0:
+                self._owner = threading.get_ident()
+                deferred.now.step = self
+                for x, _, kind in self._deferral:
+                    x.__class__ = kind
+            key = rng.reserve(call.code.session.streams) if call.code.session.streams else None
+            if key is not None:
+                np.copyto(self._chain.keys[i], key)  # type: ignore[arg-type]
+            for x, own, place in zip(arguments, self._kinds[i], self._chain.arguments[i]):
+                if place is not None:
+                    place.set(elements(x))
+                    if x.__class__ is own:
+                        self._defer(x)
+            results = []
+            for own, place in zip(self._result_kinds[i], self._chain.results[i]):
+                array = np.empty(place.array.shape, place.array.dtype)
+                place.set(array)
+                results.append(made(own, array))
+            self._arguments.append(arguments)
+            self._results.append(results)
+            self._position += 1
+            caller.log.counts["calls"] += 1
+        return results[0] if call.code.trace.out_form == ARRAY else call.code.trace.rebuild(results)
+
+    def _defer(self, x: Any) -> None:
+        own = x.__class__
+        self._deferred.append((x, own))
+        x.__class__ = deferred_class(own)
+
+    def _is_usual(self) -> bool:
+        """Whether this thread is the one whose step waits, in the modes of such a step."""
+        return modes.training and modes.recording and not modes.anomalies and self._owner == threading.get_ident()
+
+    def _may_begin(self) -> bool:
+        if not (modes.training and modes.recording) or modes.anomalies or listeners or mode.is_kept_off():
+            return False
+        for call in self._calls:
+            if call.caller.is_watched:
+                return False
+        if not all(map(is_, self._now(), self._as_observed)):
+            self._end()
+            return False
+        return not [s for x in self._held if (s := x._storage) is not None and (s.aliased or s.exposed)]
+
+    def _checked(self, i: int, args: tuple[Any, ...]) -> list[Any] | None:
+        """The arguments for call i; None if they are not such as were observed."""
+        call = self._calls[i]
+        if len(args) != call.arguments:
+            return None
+        arguments: list[Any] = []
+        for k, (x, own, place) in enumerate(zip(args, self._kinds[i], self._chain.arguments[i])):
+            if place is None:
+                j, r = self._chain.from_calls[i][k]
+                if x is not self._results[j][r]:
+                    return None
+                arguments.append(x)
+                continue
+            if x.__class__ is not own and not any(x is y for y, _ in self._deferred):
+                return None  # a parameter, or a result that is something else here
+            array, storage = elements(x), storage_of(x)
+            if array.shape != place.array.shape or array.dtype != place.array.dtype or origin_of(x) is not None:
+                return None
+            if not array.flags.aligned or storage is not None and storage.context is not None:
+                return None
+            if array.base is not None or storage is not None and _may_be_shared(storage):
+                if array.nbytes > MOST_COPIED:
+                    return None
+                x = NDArray._wrap(array.copy())
+                x.__class__ = own
+            arguments.append(x)
+        return arguments
+
+    def takes_backward(self, heads: Sequence[Any], given: Sequence[Any], keeps_graph: bool, train_mode: bool) -> bool:
+        """Whether this `backward` is the step's own, which will be computed later."""
+        with deferred.lock:
+            if deferred.now.step is not self or self._position != len(self._calls) or keeps_graph or not train_mode:
+                return False
+            if len(heads) != 1 or heads[0] is not self._results[-1][0] or given[0] is not None or listeners:
+                return False
+            if modes.anomalies or self._owner != threading.get_ident():
+                return False
+            self._position += 1
+            if self._chain.states:
+                EPOCH[0] += 1  # native code that reads them as parameters comes to see that they are deferred
+        return True
+
+    # ---- the end of a step
+
+    def settle(self) -> None:
+        """Computes what the step has called so far, in the ordinary way as far as the tape has to know of it."""
+        with deferred.lock, Uninterrupted():
+            if deferred.now.step is not self:
+                return
+            has_gradients = self._position > len(self._calls)
+            self._undefer()
+            if has_gradients:
+                self._run(self._chain.halves)
+                return
+            self._misses += 1
+            if self._misses >= MISSES:
+                self._end()
+            with Scope(True, True):
+                for i, (call, results) in enumerate(zip(self._calls, self._results)):
+                    arrays, key = [*self._arguments[i], *call.arrays], self._chain.keys[i]
+                    found = call.caller.recorded_now(call.code, arrays, None if key is None else key.copy())
+                    for x, own, y in zip(results, self._result_kinds[i], found, strict=True):
+                        y._grad_state.node.place = call.node.place  # the user's line, which this is not
+                        complete(x, own, y._grad_state, y)
+
+    def ends_with_update(self) -> bool:
+        """Takes the whole step, if all but the trainer's `step` has been called; its `rescale_grad` is set."""
+        trainer = self._trainer()
+        with deferred.lock:
+            if trainer is None or deferred.now.step is not self or self._owner != threading.get_ident():
+                self._idle += 1
+                if self._idle >= IDLE:
+                    self._end()
+                return False
+            usual = trainer._kvstore is None and not trainer._params_to_init and trainer._kv_initialized
+            if self._position <= len(self._calls) or not usual or hasattr(trainer, "_amp_loss_scaler"):
+                self.settle()
+                return False
+            self._undefer()
+            try:
+                has_numbers, others = self._numbers(trainer)
+            except BaseException:
+                self._run(self._chain.halves)
+                raise
+            if not has_numbers:
+                self._run(self._chain.halves)
+                if others is None:
+                    return False
+                trainer._steps.take(others)
+            else:
+                try:
+                    self._run(self._chain.halves + 1)
+                finally:
+                    _note_writes(self._written)
+            for _, _, weight in self._work:
+                weight._fresh_grad = False
+            self._misses = self._idle = 0
+        return True
+
+    def _states_now(self) -> list[Any]:
+        """The states of the weights that have some."""
+        return [x for x in map(self._updater.states.get, self._indices) if x is not None]
+
+    def _numbers(self, trainer: Any) -> tuple[bool, Any]:
+        """Sets the numbers of the update and counts it: (True, None). (False, None), and nothing is counted, if it is
+        another one; (False, updates) if that shows only when it is counted."""
+        optimizer = self._optimizer
+        same = trainer._optimizer is optimizer and trainer._updaters[0] is self._updater
+        if not same or self._updater.optimizer is not optimizer or self._step.call is not self._update:
+            return False, None
+        states = self._states_now()
+        if len(states) != len(self._optimizer_states) or not all(map(is_, states, self._optimizer_states)):
+            return False, None
+        if self._step.settings is not None and optimizer._has_settings(self._step.settings):
+            optimizer._update_count(self._indices)
+            return True, None
+        indices, gradients, weights = ([*part] for part in zip(*self._work))
+        updates = self._updater._prepare(indices, gradients, weights)
+        if updates is None:
+            return False, []  # the optimizer has done it all
+        alike = len(updates) == len(self._updates) and all(map(_is_alike, updates, self._updates))
+        if not alike or self._step.call is not self._update or not self._step.is_bound_to(updates):
+            return False, updates
+        self._step.set_numbers(updates)
+        self._step.settings = optimizer._settings(self._indices)
+        return True, None
+
+    def _undefer(self) -> None:
+        """Makes what the step reads and writes ordinary arrays again."""
+        deferred.now.step = None
+        for x, own, _ in self._deferral:
+            x.__class__ = own
+        for x, own in self._deferred:
+            x.__class__ = own
+        self._deferred = []
+
+    def _run(self, count: int) -> None:
+        """Runs the first calls of the chain, all halves at least, and notes what they have written."""
+        self._chain.run(count)
+        for x, new in self._chain.states:
+            x._store(new)
+        _note_writes(self._gradients)
+        for variable in self._chain.gradients:
+            variable.fresh = True
+        for call, results, kinds in zip(self._calls, self._results, self._result_kinds):
+            for r, (x, own) in enumerate(zip(results, kinds)):
+                complete(x, own, Edge(call.node, r))  # which `backward` has freed
+        self._arguments = self._results = []
+
+    def _end(self) -> None:
+        """No further steps are replayed; the trainer may have others observed."""
+        for call in self._calls:
+            if call.caller.replay() is self:
+                call.caller.replay = no_replay
+        trainer = self._trainer()
+        if trainer is not None and trainer._replay is self:
+            trainer._replay = None
+
+
+def _note_writes(arrays: Sequence[NDArray]) -> None:
+    """`NDArray._wrote` for many arrays."""
+    watched = False
+    for x in arrays:
+        storage = x._storage
+        if storage is not None:
+            storage.version += 1
+            watched = watched or storage.watched
+    if watched:
+        EPOCH[0] += 1
+
+
+def _may_be_shared(storage: Storage) -> bool:
+    """Whether elements may be read or written through another array."""
+    return storage.aliased or storage.exposed or storage.context is not None
+
+
+def _is_alike(u: Any, observed: Any) -> bool:
+    """Whether two updates differ in their numbers alone."""
+    return u.rule is observed.rule and u.rows_only == observed.rows_only and u.scalars.keys() == observed.scalars.keys()

@@ -1,0 +1,160 @@
+"""Arrays whose elements a deferred step of training reads or makes: whoever looks at them has it computed first.
+
+The calls of a step of training may wait until its last one, the update of the weights, and then run together
+(`execution/step_replay.py`). Until then, arrays of two sorts are *deferred*: the results, which have no elements yet,
+and those that the step reads or writes, such as parameters and gradients, whose elements must not change before, or are
+out of date. An array is deferred by its class, a subclass of its own one in which its slots are properties: each
+access to elements, gradient or storage first has the step computed that waits (`settle`). So no other code has to know
+of deferral. Shapes and element types are known.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Protocol
+from weakref import WeakSet
+
+import numpy as np
+
+from gluonjit.base import MXNetError
+from gluonjit.ndarray.ndarray import NDArray
+from gluonjit.runtime import forks
+
+lock = forks.renewed()
+"""Held while a deferred step is computed, or begins or ends to wait."""
+
+_SLOTS = {name: NDArray.__dict__[name] for name in ("_array", "_grad_state", "_storage")}
+elements = _SLOTS["_array"].__get__
+"""`elements(x)`: the ndarray of an array that may be deferred."""
+origin_of = _SLOTS["_grad_state"].__get__
+storage_of = _SLOTS["_storage"].__get__
+
+
+class Waiting(Protocol):
+    """A deferred step."""
+
+    def settle(self) -> None:
+        """Computes what was called so far, and makes its arrays ordinary ones."""
+
+    def takes_backward(self, heads: Any, head_grads: Any, keeps_graph: bool, train_mode: bool) -> bool:
+        """Whether the step goes on with this `backward`, which is deferred, too."""
+
+    @property
+    def owner(self) -> int:
+        """The thread whose step it is."""
+
+
+class _Now:
+    """The step that waits; there is at most one in a process."""
+
+    step: Waiting | None = None
+
+
+now = _Now()
+
+
+class _Observed(threading.local):
+    """`by`: what learns of the calls of this thread since a trainer's last step (`observed_steps.Observation`), or None
+    unless trainers have asked for it: `wanted`."""
+
+    def __init__(self) -> None:
+        self.by: Any = None
+        self.wanted: WeakSet[Any] = WeakSet()
+
+
+observed = _Observed()
+
+
+def settle() -> None:
+    """Computes the step that waits, if there is one."""
+    with lock:
+        if now.step is not None:
+            now.step.settle()
+
+
+class Deferred:
+    """The part of the class of a deferred array that comes before the array's own class."""
+
+    __slots__ = ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._stand_in.shape
+
+    @property
+    def ndim(self) -> int:
+        return self._stand_in.ndim
+
+    @property
+    def size(self) -> int:
+        return self._stand_in.size
+
+    @property
+    def dtype(self) -> type:
+        return self._stand_in.dtype.type
+
+    @property
+    def _stand_in(self) -> np.ndarray:
+        found: np.ndarray = elements(self)
+        return found
+
+    @property
+    def _device(self) -> None:
+        return None  # others are not deferred
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        settle()
+        return self.__reduce_ex__(protocol)  # of the array's own class, which it has again
+
+
+def _settled(name: str) -> property:
+    slot = _SLOTS[name]
+
+    def ready(x: Any) -> None:
+        settle()
+        if isinstance(x, Deferred):
+            raise MXNetError("this result does not exist, since the step of training that computes it has failed")
+
+    def get(x: Any) -> Any:
+        ready(x)
+        return slot.__get__(x)
+
+    def set(x: Any, value: Any) -> None:
+        ready(x)
+        slot.__set__(x, value)
+
+    return property(get, set)
+
+
+for _name in _SLOTS:
+    setattr(Deferred, _name, _settled(_name))
+
+
+_CLASSES: dict[type, type] = {}
+
+
+def deferred_class(own: type) -> type:
+    """The class of deferred arrays that are else of the class `own`."""
+    found = _CLASSES.get(own)
+    if found is None:
+        names = {"__slots__": (), "__module__": own.__module__, "__doc__": own.__doc__}
+        found = _CLASSES[own] = type(own.__name__, (Deferred, own), names)
+    return found
+
+
+def made(own: type, array: np.ndarray) -> Any:
+    """A deferred array whose elements will be in `array`."""
+    x: Any = object.__new__(deferred_class(own))
+    for name, slot in _SLOTS.items():
+        slot.__set__(x, array if name == "_array" else None)
+    return x
+
+
+def complete(x: Any, own: type, origin: Any, like: Any = None) -> None:
+    """Makes a deferred result, which has its elements now, an ordinary array with this origin; `like`: it becomes the
+    same as that array."""
+    if like is not None:
+        for slot in _SLOTS.values():
+            slot.__set__(x, slot.__get__(like))
+    _SLOTS["_grad_state"].__set__(x, origin)
+    x.__class__ = own

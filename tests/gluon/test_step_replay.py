@@ -1,0 +1,407 @@
+"""Steps of training that run as one native call: the same results as steps call by call, whatever a program does in
+between.
+
+Two networks with the same parameters take the same steps, with the same things done in between; one of their trainers
+has no step observed, so that none is replayed."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import random
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gluonjit as mx
+from gluonjit import autograd, gluon
+from gluonjit.base import MXNetError
+from gluonjit.gluon import nn
+from gluonjit.ndarray import NDArray, deferred
+from gluonjit.runtime import executable
+from support.soak import tries
+
+SEEN = 4
+"""Steps after which they are replayed."""
+
+
+class Twin:
+    """A network with its trainer. `outcomes` is all that its program has looked at."""
+
+    def __init__(self, replays: bool, optimizer: str = "sgd", hybridized: bool = True, **settings: Any) -> None:
+        mx.random.seed(3)
+        self.net = nn.HybridSequential(prefix="net_")
+        with self.net.name_scope():
+            self.net.add(nn.Dense(8, in_units=6), nn.BatchNorm(), nn.Activation("relu"), nn.Dropout(0.25))
+            self.net.add(nn.Dense(4))
+        self.net.initialize(mx.init.Xavier())
+        self.net(mx.nd.zeros((5, 6)))  # completes shapes
+        self.loss = gluon.loss.L2Loss(prefix="loss_")
+        if hybridized:
+            self.net.hybridize()
+            self.loss.hybridize()
+        self.trainer = gluon.Trainer(self.net.collect_params(), optimizer, {"learning_rate": 0.125, **settings})
+        if not replays:
+            self.trainer._steps_left = 0
+        self.params = [*self.net.collect_params().values()]
+        self.batches = [self.batch(5, seed) for seed in range(3)]
+        self.outcomes: list[Any] = []
+        self.views: list[NDArray] = []
+
+    @staticmethod
+    def batch(rows: int, seed: int = 0) -> tuple[NDArray, NDArray]:
+        rng = np.random.default_rng(seed)
+        return mx.nd.array(rng.normal(size=(rows, 6))), mx.nd.array(rng.normal(size=(rows, 4)))
+
+    @property
+    def trained(self) -> list[gluon.Parameter]:
+        return [p for p in self.params if p.grad_req != "null"]
+
+    def look(self, *arrays: NDArray) -> None:
+        self.outcomes += [x.asnumpy() for x in arrays]
+
+    def look_at_all(self) -> None:
+        self.look(*(p.data() for p in self.params), *(p.grad() for p in self.trained))
+
+
+def step(twin: Twin, x: NDArray, y: NDArray, act: Callable[..., None] = lambda *_: None) -> NDArray:
+    """A step of training; `act(point, twin, x, y, out, loss)` is called between its calls."""
+    with autograd.record():
+        out = twin.net(x)
+        act(0, twin, x, y, out, None)
+        loss = twin.loss(out, y)
+        act(1, twin, x, y, out, loss)
+    act(2, twin, x, y, out, loss)
+    loss.backward()
+    act(3, twin, x, y, out, loss)
+    twin.trainer.step(x.shape[0])
+    act(4, twin, x, y, out, loss)
+    return loss
+
+
+def ready(**settings: Any) -> Twin:
+    """A twin whose next step is replayed."""
+    twin = Twin(True, **settings)
+    for k in range(SEEN):
+        mx.random.seed(k)
+        step(twin, *twin.batches[0])
+    assert twin.trainer._replay is not None
+    return twin
+
+
+def assert_same(a: Any, b: Any) -> None:
+    assert len(a) == len(b)
+    for x, y in zip(a, b):
+        if isinstance(x, np.ndarray):
+            assert np.array_equal(x, y, equal_nan=True)
+        else:
+            assert x == y
+
+
+def launches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The native calls from now on, of graphs and of chains, appended as they come."""
+    from gluonjit.runtime import threads
+
+    found: list[int] = []
+    run = threads.run
+    monkeypatch.setattr(threads, "run", lambda function, *rest: (found.append(function), run(function, *rest)))
+    return found
+
+
+def test_a_step_is_one_native_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    twin = ready()
+    calls = launches(monkeypatch)
+    loss = step(twin, *twin.batches[1])
+    assert len(calls) == 1
+    assert type(loss) is NDArray and np.isfinite(loss.asnumpy()).all()
+    assert type(twin.params[0].data()) is NDArray and type(twin.params[0].grad()) is NDArray
+    step(twin, *twin.batches[1], lambda point, *_: twin.look(twin.params[0].grad()) if point == 3 else None)
+    assert len(calls) == 3  # the gradients, which were asked for, and then the update
+    step(twin, *twin.batches[2])
+    assert len(calls) == 4
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "nag", "rmsprop"])
+def test_replayed_steps_have_the_same_bits(optimizer: str) -> None:
+    twins = [Twin(replays, optimizer, wd=0.01) for replays in (True, False)]
+    for k in range(12):
+        for twin in twins:
+            mx.random.seed(k)
+            if k == 8:
+                twin.trainer.set_learning_rate(0.03)
+            twin.look(step(twin, *twin.batches[k % 3]))
+            twin.look_at_all()
+    assert twins[0].trainer._replay is not None and twins[1].trainer._replay is None
+    assert_same(*(twin.outcomes for twin in twins))
+
+
+def _write_to_view(t: Twin, *_: Any) -> None:
+    for view in t.views:
+        view[:] = 0.5
+
+
+def _read_on_another_thread(t: Twin, *_: Any) -> None:
+    thread = threading.Thread(target=t.look_at_all)
+    thread.start()
+    thread.join()
+
+
+def _swap_grad_req(t: Twin, *_: Any) -> None:
+    t.params[0].grad_req = "add" if t.params[0].grad_req == "write" else "write"
+
+
+ACTIONS: dict[str, Callable[..., Any]] = {
+    "nothing": lambda *_: None,
+    "read out": lambda t, x, y, out, loss: t.look(out),
+    "read loss": lambda t, x, y, out, loss: loss is not None and t.look(loss),
+    "read all": lambda t, *_: t.look_at_all(),
+    "read on another thread": _read_on_another_thread,
+    "shapes": lambda t, x, y, out, loss: t.outcomes.append(
+        (x.shape, out.shape, out.dtype, x.context, len(x), out.size)
+    ),
+    "write to a parameter": lambda t, *_: t.params[0].data().__setitem__(slice(None), 0.25),
+    "set a parameter": lambda t, *_: t.params[1].set_data(mx.nd.ones(8) * 0.1),
+    "write to x": lambda t, x, *_: x.__setitem__(slice(None), x * 0.5),
+    "write to y": lambda t, x, y, *_: y.__setitem__(slice(None), 1),
+    "write to a gradient": lambda t, *_: t.params[0].grad().__setitem__(slice(None), 0.5),
+    "view of a parameter": lambda t, *_: t.views.append(t.params[0].data()[1:3]),
+    "view of x": lambda t, x, *_: t.views.append(x[0:2]),
+    "write to views": _write_to_view,
+    "waitall": lambda *_: mx.nd.waitall(),
+    "zero the gradients": lambda t, *_: t.net.collect_params().zero_grad(),
+    "predict": lambda t, x, *_: t.look(t.net(t.batches[2][0])),
+    "predict in a pause": lambda t, x, *_: _paused(t),
+    "learning rate": lambda t, *_: t.trainer.set_learning_rate(0.0625),
+    "momentum": lambda t, *_: setattr(t.trainer._optimizer, "momentum", 0.5),
+    "multiplier": lambda t, *_: setattr(t.params[0], "lr_mult", 0.5),
+    "deep copy": lambda t, x, y, out, loss: t.look(copy.deepcopy(out), copy.copy(t.params[0].data())),
+    "pickle": lambda t, x, y, out, loss: t.look(pickle.loads(pickle.dumps(out))),
+    "detach": lambda t, x, y, out, loss: t.look(out.detach() * 2),
+    "arithmetic": lambda t, x, y, out, loss: t.look((out * 2).sum()),
+    "another backward": lambda t, x, y, out, loss: loss is not None and loss.backward(retain_graph=True),
+    "grad_req": _swap_grad_req,
+    "states": lambda t, *_: t.trainer._updaters[0].set_states(t.trainer._updaters[0].get_states()),
+    "hook": lambda t, *_: t.net.register_forward_hook(lambda block, inputs, out: t.look(out)).detach(),
+    "stop": lambda *_: (_ for _ in ()).throw(InterruptedError),
+}
+
+
+def _paused(t: Twin) -> None:
+    with autograd.pause():
+        t.look(t.net(t.batches[2][0]))
+
+
+def program(twin: Twin, seed: int, steps: int) -> None:
+    """Steps with random actions in between, in a third of the steps."""
+    rng = random.Random(seed)
+    for k in range(steps):
+        mx.random.seed(k)
+        x, y = Twin.batch(7, k) if rng.random() < 0.1 else twin.batches[rng.randrange(3)]
+        chosen = {
+            rng.randrange(5): rng.choice([*ACTIONS]) for _ in range(rng.randrange(3) if rng.random() < 0.4 else 0)
+        }
+
+        def act(point: int, twin: Twin, *arrays: Any, chosen: dict[int, str] = chosen) -> None:
+            if point in chosen:
+                ACTIONS[chosen[point]](twin, *arrays)
+
+        try:
+            loss = step(twin, x, y, act)
+            if rng.random() < 0.5:
+                twin.look(loss)
+        except (MXNetError, InterruptedError, UserWarning) as e:
+            twin.outcomes.append((type(e).__name__, str(e).partition("\n")[0]))
+        if rng.random() < 0.2:
+            twin.look_at_all()
+    twin.look_at_all()
+
+
+@pytest.mark.parametrize("seed", range(tries(3)))
+def test_random_programs(seed: int) -> None:
+    twins = [Twin(replays, momentum=0.5 * (seed % 2)) for replays in (True, False)]
+    for twin in twins:
+        program(twin, seed, 40)
+    assert_same(*(twin.outcomes for twin in twins))
+
+
+@pytest.mark.parametrize("point", range(5))
+def test_every_action(point: int, twins: tuple[Twin, Twin]) -> None:
+    """At one point of a step that is replayed up to there; another step follows."""
+    for action in ACTIONS.values():
+        if twins[0].trainer._replay is None:
+            twins[0].trainer._steps_left = 1
+        for twin in twins:
+            twin.outcomes.clear()
+            twin.views.clear()
+            for at in (None, None, point, None):
+                mx.random.seed(point)
+                try:
+                    step(twin, *twin.batches[0], lambda here, *rest, at=at, act=action: here == at and act(*rest))
+                except (MXNetError, InterruptedError, UserWarning) as e:
+                    twin.outcomes.append((type(e).__name__, str(e).partition("\n")[0]))
+            twin.look_at_all()
+        assert_same(*(twin.outcomes for twin in twins))
+
+
+@pytest.fixture
+def twins() -> tuple[Twin, Twin]:
+    found = Twin(True), Twin(False)
+    for k in range(SEEN + 1):
+        for twin in found:
+            mx.random.seed(k)
+            step(twin, *twin.batches[0])
+    assert found[0].trainer._replay is not None
+    return found
+
+
+def test_programs_that_look_too_early_are_replayed_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    twin = ready()
+    for _ in range(3):
+        step(twin, *twin.batches[0], lambda point, t, x, y, out, loss: t.look(out) if point == 0 else None)
+    assert twin.trainer._replay is None
+    step(twin, *twin.batches[0])
+
+
+def test_blocks_that_are_hybridized_anew_are_observed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    twin = ready()
+    first = twin.trainer._replay
+    twin.net.hybridize()
+    for _ in range(20):
+        step(twin, *twin.batches[0])
+    assert twin.trainer._replay not in (None, first)
+    calls = launches(monkeypatch)
+    step(twin, *twin.batches[0])
+    assert len(calls) == 1
+
+
+def test_the_loss_may_be_a_part_of_the_block() -> None:
+    class WithLoss(gluon.HybridBlock):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net, self.loss = nn.Dense(3, in_units=6), gluon.loss.L2Loss()
+
+        def hybrid_forward(self, F: Any, x: Any, y: Any) -> Any:
+            return self.loss(self.net(x), y)
+
+    block = WithLoss()
+    block.initialize()
+    block.hybridize()
+    trainer = gluon.Trainer(block.collect_params(), "sgd", {"learning_rate": 0.5})
+    x, y = mx.nd.ones((4, 6)), mx.nd.ones((4, 3))
+    losses = []
+    for _ in range(8):
+        with autograd.record():
+            loss = block(x, y)
+        loss.backward()
+        trainer.step(4)
+        losses.append(float(loss.mean().asscalar()))
+    assert trainer._replay is not None
+    assert losses == sorted(losses, reverse=True) and losses[-1] < losses[0] / 8
+
+
+def test_two_trainers_in_turn() -> None:
+    """Each has the steps of its own network replayed."""
+    first, second = Twin(True), Twin(True)
+    other = Twin(False)
+    for k in range(SEEN + 4):
+        for twin in (first, second, other):
+            mx.random.seed(k)
+            step(twin, *twin.batches[k % 3])
+    assert first.trainer._replay is not None and second.trainer._replay is not None
+    for twin in (first, second, other):
+        twin.look_at_all()
+    assert_same(first.outcomes, other.outcomes)
+    assert_same(second.outcomes, other.outcomes)
+
+
+def test_numpy_arrays() -> None:
+    twins = [Twin(replays) for replays in (True, False)]
+    for k in range(SEEN + 3):
+        for twin in twins:
+            mx.random.seed(k)
+            x, y = (z.as_np_ndarray() for z in twin.batches[k % 3])
+            loss = step(twin, x, y)
+            assert isinstance(loss, mx.np.ndarray)
+            twin.look(loss)
+    assert_same(*(twin.outcomes for twin in twins))
+
+
+def test_memory_that_others_share_is_copied() -> None:
+    """A view, or NumPy's array, may be written to before the step runs."""
+    twins = [Twin(replays) for replays in (True, False)]
+    for twin in twins:
+        memory = np.ones((5, 6), np.float32)
+        for k in range(SEEN + 3):
+            mx.random.seed(k)
+            source = mx.nd.array(memory)
+            view = source.reshape((5, 6))
+            with autograd.record():
+                loss = twin.loss(twin.net(view), twin.batches[0][1])
+            loss.backward()
+            source[:] = 7
+            twin.trainer.step(5)
+            twin.look(loss)
+        twin.look_at_all()
+    assert twins[0].trainer._replay is not None
+    assert_same(*(twin.outcomes for twin in twins))
+
+
+def test_the_naive_engine_defers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MXNET_ENGINE_TYPE", "NaiveEngine")
+    twin = Twin(True)
+    for _ in range(SEEN + 2):
+        step(twin, *twin.batches[0])
+    assert twin.trainer._replay is None
+
+
+def test_a_failing_update_leaves_gradients(twins: tuple[Twin, Twin]) -> None:
+    for twin in twins:
+        mx.random.seed(1)
+        rule = twin.trainer._optimizer
+
+        def fails(*_: Any) -> Any:
+            raise ZeroDivisionError("no rate")
+
+        rule.lr_scheduler = fails
+        with pytest.raises(ZeroDivisionError, match="no rate"):
+            step(twin, *twin.batches[1])
+        rule.lr_scheduler = None
+        twin.look_at_all()
+        twin.trainer.step(5)
+        twin.look_at_all()
+    assert_same(*(twin.outcomes for twin in twins))
+
+
+def test_profiles_see_each_function() -> None:
+    twin = ready()
+    with mx.profiler.record() as profile:
+        for _ in range(3):
+            step(twin, *twin.batches[0])
+    assert twin.trainer._replay is not None and executable.watcher is None
+    assert all(f"{program} (" in str(profile) for program in ("net_forward", "loss_backward", "net_backward", "step"))
+
+
+def test_nothing_is_kept_alive() -> None:
+    twin = ready()
+    x, y = twin.batch(5)
+    out = weakref.ref(step(twin, x, y))
+    batch = weakref.ref(x)
+    del x, y
+    assert out() is None and batch() is None
+    replay = weakref.ref(twin.trainer._replay)
+    del twin.trainer
+    gc.collect()
+    assert replay() is None and deferred.now.step is None
+    step_without_trainer(twin)
+
+
+def step_without_trainer(twin: Twin) -> None:
+    with autograd.record():
+        loss = twin.loss(twin.net(twin.batches[0][0]), twin.batches[0][1])
+    loss.backward()
+    twin.look(loss)
