@@ -102,6 +102,10 @@ class Deferred:
     def _device(self) -> None:
         return None  # others are not deferred
 
+    def wait_to_read(self) -> None:
+        """Has the array computed."""
+        settle()
+
     def __reduce_ex__(self, protocol: Any) -> Any:
         settle()
         return self.__reduce_ex__(protocol)  # of the array's own class, which it has again

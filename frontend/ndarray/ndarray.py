@@ -264,7 +264,7 @@ class NDArray(NDArrayMethods):
         return np.array(self._array, dtype)
 
     def wait_to_read(self) -> None:
-        """Returns at once: calls are synchronous."""
+        """Returns at once, as calls are synchronous, unless the array is deferred (`ndarray/deferred.py`)."""
 
     @recorded
     def copy(self) -> NDArray:
