@@ -1,4 +1,4 @@
-"""The training steps that are measured, T1 to T7: what is computed, on which data, from which parameters.
+"""The training steps that are measured, T1 to T11: what is computed, on which data, from which parameters.
 
 MXNet's own process reads this module, too, so nothing here imports an engine.
 """
@@ -13,7 +13,7 @@ import numpy as np
 BATCHES = 4
 """Batches that are taken in turn, so that a loss curve is one of learning."""
 WORDS = 10_000
-"""The size of T6's vocabulary, for both its inputs and its labels."""
+"""The size of the vocabulary of language models, for both their inputs and their labels."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,19 @@ class Step:
     """See `weights.values`."""
 
     @property
+    def is_of_words(self) -> bool:
+        """Whether it trains a language model."""
+        return self.classes == WORDS
+
+    @property
+    def is_adversarial(self) -> bool:
+        """Whether it trains two networks, one of which makes images (`adversarial_nets`)."""
+        return not self.classes
+
+    @property
     def labels(self) -> tuple[int, ...]:
         """The shape of a sample's label."""
-        return self.shape if self.key == "T6" else ()
+        return self.shape if self.is_of_words else ()
 
 
 _IMAGES = {"learning_rate": 0.01, "momentum": 0.9, "wd": 1e-4}
@@ -88,17 +98,56 @@ STEPS = {
             {"learning_rate": 1e-4},
             gain=1.0,
         ),
+        Step("T8", "ResNet-50 v1, 224x224, momentum, wd", (3, 224, 224), 1000, 8, 2, 194, "sgd", _IMAGES),
+        Step(
+            "T9",
+            "BERT-base encoder, length 128, Adam",
+            (128, 768),
+            10,
+            4,
+            1,
+            266,
+            "adam",
+            {"learning_rate": 1e-5},
+            gain=1.0,
+        ),
+        Step(
+            "T10",
+            "GRU 2x200, 35 words, clipped, SGD",
+            (35,),
+            WORDS,
+            32,
+            8,
+            16.7,
+            "sgd",
+            {"learning_rate": 1.0},
+            clip=0.25,
+            gain=1.0,
+        ),
+        Step(
+            "T11",
+            "DCGAN 64x64, both networks, Adam",
+            (3, 64, 64),
+            0,
+            64,
+            8,
+            158,
+            "adam",
+            {"learning_rate": 2e-4, "beta1": 0.5},
+        ),
     )
 }
 
 
 def batches(step: Step, batch: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Inputs and labels. T6's are (words, batch), as `gluon.rnn` takes them by default."""
+    """Inputs and labels. Those of language models are (words, batch), as `gluon.rnn` takes them by default."""
     rng = np.random.RandomState(0)
     found = []
     for _ in range(BATCHES):
-        if step.key == "T6":
+        if step.is_of_words:
             x, y = (rng.randint(0, WORDS, (*step.shape, batch)) for _ in range(2))
+        elif step.is_adversarial:  # pictures, and what others are made of
+            x, y = rng.uniform(-1, 1, (batch, *step.shape)), rng.standard_normal((batch, NOISE, 1, 1))
         else:
             x, y = rng.uniform(-1, 1, (batch, *step.shape)), rng.randint(0, step.classes, batch)
         found.append((x.astype(np.float32), y.astype(np.float32)))
@@ -114,8 +163,10 @@ def gluon_net(mx: Any, step: Step) -> Any:
         return vision.ResNetV1(vision.BasicBlockV1, [2, 2, 2, 2], channels, classes=step.classes, thumbnail=small)
     if step.key == "T5":
         return vision.mobilenet_v2_1_0(classes=step.classes)
-    if step.key == "T6":
-        return _language_model(mx)
+    if step.key == "T8":
+        return vision.ResNetV1(vision.BottleneckV1, [3, 4, 6, 3], [64, 256, 512, 1024, 2048], classes=step.classes)
+    if step.is_of_words:
+        return _language_model(mx, "GRU" if step.key == "T10" else "LSTM")
     net = nn.HybridSequential()
     if step.key == "T1":
         net.add(nn.Dense(128, activation="relu"), nn.Dense(64, activation="relu"), nn.Dense(10))
@@ -124,11 +175,37 @@ def gluon_net(mx: Any, step: Step) -> Any:
             net.add(nn.Conv2D(channels, 5, activation="relu"), nn.MaxPool2D(2, 2))
         net.add(nn.Dense(500, activation="relu"), nn.Dense(10))
     else:
-        _encoder(mx, net)
+        layers, heads = ENCODERS[step.key]
+        _encoder(mx, net, layers, step.shape[-1], heads)
     return net
 
 
-def _language_model(mx: Any) -> Any:
+ENCODERS = {"T7": (4, 4), "T9": (12, 12)}
+"""Layers and heads of encoders."""
+
+
+NOISE = 100
+"""The numbers that a picture of T11 is made of."""
+
+
+def adversarial_nets(mx: Any) -> tuple[Any, Any]:
+    """(generator, discriminator) of MXNet's example dc_gan, but that the latter gives one score."""
+    nn = mx.gluon.nn
+    generator, discriminator = nn.HybridSequential(prefix="generator_"), nn.HybridSequential(prefix="discriminator_")
+    with generator.name_scope():
+        for channels, stride, padding in ((512, 1, 0), (256, 2, 1), (128, 2, 1), (64, 2, 1)):
+            generator.add(nn.Conv2DTranspose(channels, 4, stride, padding, use_bias=False))
+            generator.add(nn.BatchNorm(), nn.Activation("relu"))
+        generator.add(nn.Conv2DTranspose(3, 4, 2, 1, use_bias=False), nn.Activation("tanh"))
+    with discriminator.name_scope():
+        discriminator.add(nn.Conv2D(64, 4, 2, 1, use_bias=False), nn.LeakyReLU(0.2))
+        for channels in (128, 256, 512):
+            discriminator.add(nn.Conv2D(channels, 4, 2, 1, use_bias=False), nn.BatchNorm(), nn.LeakyReLU(0.2))
+        discriminator.add(nn.Conv2D(1, 4, 1, 0, use_bias=False))
+    return generator, discriminator
+
+
+def _language_model(mx: Any, kind: str) -> Any:
     nn, rnn = mx.gluon.nn, mx.gluon.rnn
 
     class LanguageModel(mx.gluon.HybridBlock):
@@ -136,16 +213,16 @@ def _language_model(mx: Any) -> Any:
             super().__init__()
             with self.name_scope():
                 self.embedding = nn.Embedding(WORDS, 200)
-                self.lstm = rnn.LSTM(200, 2, input_size=200)
+                self.recurrent = getattr(rnn, kind)(200, 2, input_size=200)
                 self.decoder = nn.Dense(WORDS, flatten=False, in_units=200)
 
         def hybrid_forward(self, F: Any, words: Any) -> Any:
-            return self.decoder(self.lstm(self.embedding(words)))
+            return self.decoder(self.recurrent(self.embedding(words)))
 
     return LanguageModel()
 
 
-def _encoder(mx: Any, net: Any) -> None:
+def _encoder(mx: Any, net: Any, layers: int, units: int, heads: int) -> None:
     nn = mx.gluon.nn
 
     class Layer(mx.gluon.HybridBlock):
@@ -173,6 +250,6 @@ def _encoder(mx: Any, net: Any) -> None:
             x = self.norm1(x + self.proj(mixed.reshape((0, 0, -3))))
             return self.norm2(x + self.ffn2(self.gelu(self.ffn1(x))))
 
-    for _ in range(4):
-        net.add(Layer(256, 4))
+    for _ in range(layers):
+        net.add(Layer(units, heads))
     net.add(nn.HybridLambda(lambda F, x: F.mean(x, axis=1)), nn.Dense(10))

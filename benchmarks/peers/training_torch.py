@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.model import Model
 from benchmarks.peers import LOSSES, Loaded, losses_array
-from benchmarks.steps import STEPS, WORDS, Step, batches
+from benchmarks.steps import ENCODERS, NOISE, STEPS, WORDS, Step, batches
 from benchmarks.weights import values
 
 
@@ -30,10 +30,12 @@ def _load(model: Model, threads: int, compiled: bool) -> Loaded:
     torch.set_num_threads(threads)
     facts = model.facts
     step, updates = STEPS[facts["step"]], facts["updates"]
+    if step.is_adversarial:
+        return _load_adversarial(step, facts["batch"], compiled, updates)
     net = _net(step)
     _set_parameters(net, step)
     data = [(torch.from_numpy(x), torch.from_numpy(y).long()) for x, y in batches(step, facts["batch"])]
-    if step.key == "T6":
+    if step.is_of_words:
         data = [(x.long(), y) for x, y in data]
     if data[0][0].ndim == 4:
         net = net.to(memory_format=torch.channels_last)
@@ -62,19 +64,58 @@ def _load(model: Model, threads: int, compiled: bool) -> Loaded:
     return Loaded(call, [], lambda _: losses_array(losses), torch.__version__)
 
 
+def _load_adversarial(step: Step, batch: int, compiled: bool, updates: bool) -> Loaded:
+    """A step of the discriminator, by pictures and by generated ones, and one of the generator."""
+    import torch
+
+    nets = {"generator": _generator(), "discriminator": _discriminator()}
+    for name, net in nets.items():
+        _set_parameters(net, step, f"{name}.")
+        nets[name] = net.to(memory_format=torch.channels_last)
+    data = [
+        tuple(torch.from_numpy(x).contiguous(memory_format=torch.channels_last) for x in xs)
+        for xs in batches(step, batch)
+    ]
+    true, false = torch.ones(batch), torch.zeros(batch)
+    optimizers = {name: _optimizer(step, net) for name, net in nets.items()}
+    generate, judge = (torch.compile(net) if compiled else net for net in nets.values())
+    turns, losses = itertools.cycle(data), []
+
+    def loss_of(pictures: Any, labels: Any) -> Any:
+        return torch.nn.functional.binary_cross_entropy_with_logits(judge(pictures).reshape(-1), labels)
+
+    def call() -> None:
+        pictures, noise = next(turns)
+        optimizers["discriminator"].zero_grad(set_to_none=True)
+        fake = generate(noise)
+        loss = loss_of(pictures, true) + loss_of(fake.detach(), false)
+        loss.backward()
+        if updates:
+            optimizers["discriminator"].step()
+        optimizers["generator"].zero_grad(set_to_none=True)
+        deceived = loss_of(fake, true)
+        deceived.backward()
+        if updates:
+            optimizers["generator"].step()
+        if len(losses) < LOSSES:
+            losses.append(loss.item() + deceived.item())
+
+    return Loaded(call, [], lambda _: losses_array(losses), torch.__version__)
+
+
 def _optimizer(step: Step, net: Any) -> Any:
     import torch
 
     s = step.settings
     if step.optimizer == "adam":
-        return torch.optim.Adam(net.parameters(), s["learning_rate"])
+        return torch.optim.Adam(net.parameters(), s["learning_rate"], betas=(s.get("beta1", 0.9), 0.999))
     return torch.optim.SGD(
         net.parameters(), s["learning_rate"], momentum=s.get("momentum", 0.0), weight_decay=s.get("wd", 0.0)
     )
 
 
-def _set_parameters(net: Any, step: Step) -> None:
-    """Gluon calls the factors of a normalization `gamma`, sums `beta`, and names an LSTM's as those of its cells."""
+def _set_parameters(net: Any, step: Step, prefix: str = "") -> None:
+    """Gluon calls the factors of a normalization `gamma`, sums `beta`, and names a recurrent layer's as its cells'."""
     import torch
 
     norms = (torch.nn.BatchNorm2d, torch.nn.LayerNorm)
@@ -85,10 +126,10 @@ def _set_parameters(net: Any, step: Step) -> None:
                 continue
             if isinstance(module, norms):
                 name = {"weight": "gamma", "bias": "beta"}.get(name, name)
-            elif isinstance(module, torch.nn.LSTM):
+            elif isinstance(module, torch.nn.RNNBase):
                 kind, side, layer = name.split("_")  # weight_ih_l0
                 name = f"_unfused.{layer[1:]}.{side[0]}2h_{kind}"
-            found = values(f"{path}.{name}", tuple(tensor.shape), step.gain)
+            found = values(f"{prefix}{path}.{name}", tuple(tensor.shape), step.gain)
             tensor.data.copy_(torch.from_numpy(found))
 
 
@@ -100,7 +141,11 @@ def _net(step: Step) -> Any:
     if step.key == "T2":
         convolutions = (nn.Conv2d(1, 20, 5), "relu", nn.MaxPool2d(2), nn.Conv2d(20, 50, 5), "relu", nn.MaxPool2d(2))
         return _sequence(*convolutions, "flatten", nn.Linear(800, 500), "relu", nn.Linear(500, 10))
-    return {"T3": _resnet, "T4": _resnet, "T5": _mobilenet, "T6": _language_model, "T7": _encoder}[step.key](step)
+    if step.is_of_words:
+        return _language_model(step)
+    if step.key in ENCODERS:
+        return _encoder(step)
+    return _mobilenet(step) if step.key == "T5" else _resnet(step)
 
 
 def _sequence(*layers: Any) -> Any:
@@ -128,16 +173,31 @@ def _classifier(features: Any, output: Any) -> Any:
 def _resnet(step: Step) -> Any:
     from torch import nn
 
-    class Block(nn.Module):
-        def __init__(self, before: int, channels: int, stride: int) -> None:
-            super().__init__()
-            self.body = _sequence(
+    def body(before: int, channels: int, stride: int) -> Any:
+        if step.key != "T8":
+            return _sequence(
                 nn.Conv2d(before, channels, 3, stride, 1, bias=False),
                 nn.BatchNorm2d(channels),
                 nn.ReLU(),
                 nn.Conv2d(channels, channels, 3, 1, 1, bias=False),
                 nn.BatchNorm2d(channels),
             )
+        inner = channels // 4
+        return _sequence(
+            nn.Conv2d(before, inner, 1, stride),
+            nn.BatchNorm2d(inner),
+            nn.ReLU(),
+            nn.Conv2d(inner, inner, 3, 1, 1, bias=False),
+            nn.BatchNorm2d(inner),
+            nn.ReLU(),
+            nn.Conv2d(inner, channels, 1),
+            nn.BatchNorm2d(channels),
+        )
+
+    class Block(nn.Module):
+        def __init__(self, before: int, channels: int, stride: int) -> None:
+            super().__init__()
+            self.body = body(before, channels, stride)
             self.downsample = nn.Identity()
             if stride != 1 or before != channels:
                 convolution = nn.Conv2d(before, channels, 1, stride, bias=False)
@@ -151,12 +211,34 @@ def _resnet(step: Step) -> Any:
     else:
         first = nn.Conv2d(3, 64, 7, 2, 3, bias=False)
         layers = [first, nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
-    before = 64
-    for channels in (64, 128, 256, 512):
-        stride = 1 if channels == 64 else 2
-        layers.append(_sequence(Block(before, channels, stride), Block(channels, channels, 1)))
+    before, widen = 64, 4 if step.key == "T8" else 1
+    for stage, count in enumerate((3, 4, 6, 3) if step.key == "T8" else (2, 2, 2, 2)):
+        channels = (64 << stage) * widen
+        strides = [1 if stage == 0 else 2, *[1] * (count - 1)]
+        layers.append(_sequence(*(Block(before if k == 0 else channels, channels, s) for k, s in enumerate(strides))))
         before = channels
-    return _classifier(_sequence(*layers, nn.AdaptiveAvgPool2d(1), "flatten"), nn.Linear(512, step.classes))
+    return _classifier(_sequence(*layers, nn.AdaptiveAvgPool2d(1), "flatten"), nn.Linear(before, step.classes))
+
+
+def _generator() -> Any:
+    from torch import nn
+
+    layers: list[Any] = []
+    before = NOISE
+    for channels, stride, padding in ((512, 1, 0), (256, 2, 1), (128, 2, 1), (64, 2, 1)):
+        layers.append(nn.ConvTranspose2d(before, channels, 4, stride, padding, bias=False))
+        layers += [nn.BatchNorm2d(channels), nn.ReLU()]
+        before = channels
+    return _sequence(*layers, nn.ConvTranspose2d(before, 3, 4, 2, 1, bias=False), nn.Tanh())
+
+
+def _discriminator() -> Any:
+    from torch import nn
+
+    layers: list[Any] = [nn.Conv2d(3, 64, 4, 2, 1, bias=False), nn.LeakyReLU(0.2)]
+    for channels in (128, 256, 512):
+        layers += [nn.Conv2d(channels // 2, channels, 4, 2, 1, bias=False), nn.BatchNorm2d(channels), nn.LeakyReLU(0.2)]
+    return _sequence(*layers, nn.Conv2d(512, 1, 4, 1, 0, bias=False))
 
 
 def _mobilenet(step: Step) -> Any:
@@ -203,11 +285,11 @@ def _language_model(step: Step) -> Any:
         def __init__(self) -> None:
             super().__init__()
             self.embedding = nn.Embedding(WORDS, 200)
-            self.lstm = nn.LSTM(200, 200, 2)
+            self.recurrent = (nn.GRU if step.key == "T10" else nn.LSTM)(200, 200, 2)
             self.decoder = nn.Linear(200, WORDS)
 
         def forward(self, words: Any) -> Any:
-            return self.decoder(self.lstm(self.embedding(words))[0])
+            return self.decoder(self.recurrent(self.embedding(words))[0])
 
     return LanguageModel()
 
@@ -236,4 +318,5 @@ def _encoder(step: Step) -> Any:
         def forward(self, x: Any) -> Any:
             return x.mean(1)
 
-    return _sequence(*(Layer(256, 4) for _ in range(4)), Mean(), nn.Linear(256, 10))
+    (layers, heads), units = ENCODERS[step.key], step.shape[-1]
+    return _sequence(*(Layer(units, heads) for _ in range(layers)), Mean(), nn.Linear(units, 10))

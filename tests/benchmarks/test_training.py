@@ -30,16 +30,16 @@ def row(**ratios):
     }
 
 
-@pytest.mark.parametrize("key", ["T1", "T2", "T6", "T7"])
+@pytest.mark.parametrize("key", ["T1", "T2", "T6", "T7", "T10"])
 def test_a_net_takes_its_batches(key):
     step = STEPS[key]
     net = gluon_net(mx, step)
     net.initialize()
     data = batches(step, 1)
     x, y = data[0]
-    scores = net(mx.nd.array(x[:4] if key == "T6" else x))
-    assert scores.shape == ((4, 1, step.classes) if key == "T6" else (1, step.classes))
-    assert y.shape == ((*step.shape, 1) if key == "T6" else (1,)) and y.max() < step.classes
+    scores = net(mx.nd.array(x[:4] if step.is_of_words else x))
+    assert scores.shape == ((4, 1, step.classes) if step.is_of_words else (1, step.classes))
+    assert y.shape == ((*step.shape, 1) if step.is_of_words else (1,)) and y.max() < step.classes
     assert not np.array_equal(x, data[1][0])
 
 
