@@ -32,7 +32,8 @@ class _Place:
     """An array like `observed`, of which each step has another one: the words of tables that hold its address."""
 
     def __init__(self, observed: np.ndarray) -> None:
-        self.array = np.empty(observed.shape, observed.dtype)
+        self.shape, self.dtype = observed.shape, observed.dtype
+        self.array = np.empty(self.shape, self.dtype)
         """One of the same type, whose elements nobody looks at."""
         self.words: list[tuple[np.ndarray, int]] = []
 

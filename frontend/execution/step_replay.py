@@ -64,6 +64,21 @@ def replay(observation: Observation, trainer: Any, updates: Sequence[Any], step:
     return StepReplay(observation.calls, chain, trainer, updates, step)
 
 
+class _Link:
+    """What `StepReplay.takes` needs to know of a call, at hand."""
+
+    __slots__ = ("arguments", "caller", "counts", "from_calls", "key", "kinds", "rebuild", "results", "streams")
+
+    def __init__(self, call: ObservedCall, chain: StepChain, i: int) -> None:
+        self.caller, self.counts = call.caller, call.caller.log.counts
+        self.kinds = [x.__class__ for x in call.arrays[: call.arguments]]
+        self.arguments, self.from_calls = chain.arguments[i], chain.from_calls[i]
+        self.key, self.streams = chain.keys[i], call.code.session.streams
+        self.results = [(deferred_class(x.__class__), place) for x, place in zip(call.results, chain.results[i])]
+        trace = call.code.trace
+        self.rebuild = None if trace.out_form == ARRAY else trace.rebuild
+
+
 class StepReplay:
     """A chain that stands for the steps of a trainer. Those whose work it takes over call its methods, which tell
     whether it does."""
@@ -89,7 +104,7 @@ class StepReplay:
         """Arguments and results of its calls."""
         self._deferred: list[tuple[Any, type]] = []
         """Its arguments, as far as they are deferred, and their own classes."""
-        self._kinds = [[x.__class__ for x in call.arrays[: call.arguments]] for call in calls]
+        self._links = [_Link(call, chain, i) for i, call in enumerate(calls)]
         self._result_kinds = [[x.__class__ for x in call.results] for call in calls]
         self._gradients = [x.grad for x in chain.gradients]
         held = [x for call in calls for x in call.arrays[call.arguments :]]
@@ -125,15 +140,15 @@ class StepReplay:
             if waiting is not self:
                 if waiting is not None and waiting.owner == threading.get_ident():
                     waiting.settle()  # a step that was begun and not ended
-                if deferred.now.step is not None or caller is not self._calls[0].caller or not self._may_begin():
+                if deferred.now.step is not None or caller is not self._links[0].caller or not self._may_begin():
                     return None
                 self._position, self._arguments, self._results, self._deferred = 0, [], [], []
             i = self._position
-            call = self._calls[i] if i < len(self._calls) else None
+            link = self._links[i] if i < len(self._links) else None
             arguments = None
-            if call is not None and caller is call.caller and (i == 0 or self._is_usual()):
-                arguments = self._checked(i, args)
-            if call is None or arguments is None:
+            if link is not None and caller is link.caller and (i == 0 or self._is_usual()):
+                arguments = self._checked(link, args)
+            if link is None or arguments is None:
                 self.settle()
                 return None
             if i == 0:
@@ -141,29 +156,24 @@ class StepReplay:
                 deferred.now.step = self
                 for x, _, kind in self._deferral:
                     x.__class__ = kind
-            key = rng.reserve(call.code.session.streams) if call.code.session.streams else None
-            if key is not None:
-                np.copyto(self._chain.keys[i], key)  # type: ignore[arg-type]
-            for x, own, place in zip(arguments, self._kinds[i], self._chain.arguments[i]):
+            if link.key is not None:
+                link.key[:] = rng.reserve(link.streams)
+            for x, own, place in zip(arguments, link.kinds, link.arguments):
                 if place is not None:
                     place.set(elements(x))
                     if x.__class__ is own:
-                        self._defer(x)
+                        self._deferred.append((x, own))
+                        x.__class__ = deferred_class(own)
             results = []
-            for own, place in zip(self._result_kinds[i], self._chain.results[i]):
-                array = np.empty(place.array.shape, place.array.dtype)
+            for kind, place in link.results:
+                array = np.empty(place.shape, place.dtype)
                 place.set(array)
-                results.append(made(own, array))
+                results.append(made(kind, array))
             self._arguments.append(arguments)
             self._results.append(results)
             self._position += 1
-            caller.log.counts["calls"] += 1
-        return results[0] if call.code.trace.out_form == ARRAY else call.code.trace.rebuild(results)
-
-    def _defer(self, x: Any) -> None:
-        own = x.__class__
-        self._deferred.append((x, own))
-        x.__class__ = deferred_class(own)
+            link.counts["calls"] += 1
+        return results[0] if link.rebuild is None else link.rebuild(results)
 
     def _is_usual(self) -> bool:
         """Whether this thread is the one whose step waits, in the modes of such a step."""
@@ -180,23 +190,22 @@ class StepReplay:
             return False
         return not [s for x in self._held if (s := x._storage) is not None and (s.aliased or s.exposed)]
 
-    def _checked(self, i: int, args: tuple[Any, ...]) -> list[Any] | None:
-        """The arguments for call i; None if they are not such as were observed."""
-        call = self._calls[i]
-        if len(args) != call.arguments:
+    def _checked(self, link: _Link, args: tuple[Any, ...]) -> list[Any] | None:
+        """The arguments for a call; None if they are not such as were observed."""
+        if len(args) != len(link.kinds):
             return None
         arguments: list[Any] = []
-        for k, (x, own, place) in enumerate(zip(args, self._kinds[i], self._chain.arguments[i])):
+        for k, (x, own, place) in enumerate(zip(args, link.kinds, link.arguments)):
             if place is None:
-                j, r = self._chain.from_calls[i][k]
-                if x is not self._results[j][r]:
+                j, number = link.from_calls[k]
+                if x is not self._results[j][number]:
                     return None
                 arguments.append(x)
                 continue
             if x.__class__ is not own and not any(x is y for y, _ in self._deferred):
                 return None  # a parameter, or a result that is something else here
             array, storage = elements(x), storage_of(x)
-            if array.shape != place.array.shape or array.dtype != place.array.dtype or origin_of(x) is not None:
+            if array.shape != place.shape or array.dtype != place.dtype or origin_of(x) is not None:
                 return None
             if not array.flags.aligned or storage is not None and storage.context is not None:
                 return None

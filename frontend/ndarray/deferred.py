@@ -24,10 +24,10 @@ lock = forks.renewed()
 """Held while a deferred step is computed, or begins or ends to wait."""
 
 _SLOTS = {name: NDArray.__dict__[name] for name in ("_array", "_grad_state", "_storage")}
-elements = _SLOTS["_array"].__get__
-"""`elements(x)`: the ndarray of an array that may be deferred."""
-origin_of = _SLOTS["_grad_state"].__get__
-storage_of = _SLOTS["_storage"].__get__
+elements, origin_of, storage_of = (_SLOTS[name].__get__ for name in ("_array", "_grad_state", "_storage"))
+"""`elements(x)`: the ndarray of an array that may be deferred; likewise what `_grad_state` and `_storage` hold."""
+_set_elements, _set_origin, _set_storage = (_SLOTS[name].__set__ for name in ("_array", "_grad_state", "_storage"))
+_new = object.__new__
 
 
 class Waiting(Protocol):
@@ -146,11 +146,12 @@ def deferred_class(own: type) -> type:
     return found
 
 
-def made(own: type, array: np.ndarray) -> Any:
-    """A deferred array whose elements will be in `array`."""
-    x: Any = object.__new__(deferred_class(own))
-    for name, slot in _SLOTS.items():
-        slot.__set__(x, array if name == "_array" else None)
+def made(kind: type, array: np.ndarray) -> Any:
+    """A deferred array, of a `deferred_class`, whose elements will be in `array`."""
+    x: Any = _new(kind)
+    _set_elements(x, array)
+    _set_origin(x, None)
+    _set_storage(x, None)
     return x
 
 
@@ -158,7 +159,7 @@ def complete(x: Any, own: type, origin: Any, like: Any = None) -> None:
     """Makes a deferred result, which has its elements now, an ordinary array with this origin; `like`: it becomes the
     same as that array."""
     if like is not None:
-        for slot in _SLOTS.values():
-            slot.__set__(x, slot.__get__(like))
-    _SLOTS["_grad_state"].__set__(x, origin)
+        _set_elements(x, elements(like))
+        _set_storage(x, storage_of(like))
+    _set_origin(x, origin)
     x.__class__ = own
