@@ -22,7 +22,7 @@ from gluonjit.codegen.loops.footprint import trace
 from gluonjit.codegen.loops.index import Affine, Var, affine, counter, divides
 from gluonjit.codegen.loops.nest import Space, choose_vector, extent
 from gluonjit.codegen.loops.scratch_rows import Axes, Rows, walked_axes
-from gluonjit.codegen.loops.sums_together import RUN, sums_together
+from gluonjit.codegen.loops.sums_together import RUN, RunsOfSums, sums_together
 from gluonjit.codegen.math.values import Val
 from gluonjit.codegen.text.llvm import Function
 from gluonjit.ir.dims import Dim, Extent, hint, hinted, is_at_most, is_less
@@ -119,13 +119,7 @@ class Reductions(Rows):
     def write_ahead(self, wanted: Sequence[tuple[Value, Index]]) -> None:
         """Writes long sums of several vectors, which do not depend on each other, in one loop over their terms. They
         are `_ready` until `forget_ahead`."""
-        asked = self._asked = {}
-        try:
-            for value, index in wanted:
-                with suppress(_Later):
-                    self.evaluator.run(partial(self.evaluator.value, value, index))
-        finally:
-            self._asked = None
+        asked = self._long_sums(wanted)
         for terms in dict.fromkeys(e.plan.long for e in asked.values()):
             group = {key: e for key, e in asked.items() if e.plan.long == terms}
             if len(group) < 2:
@@ -136,6 +130,29 @@ class Reductions(Rows):
                 self._filling = {}
                 self._ready.update(zip(group, sums_together(self, terms, list(group.values())), strict=True))
                 self._filling, self._term_index = outer
+
+    def _long_sums(self, wanted: Sequence[tuple[Value, Index]]) -> dict[tuple[Value, Index], _Emitter]:
+        """Those of the wanted reductions that are long sums of a vector, or what these need."""
+        asked = self._asked = {}
+        try:
+            for value, index in wanted:
+                with suppress(_Later):
+                    self.evaluator.run(partial(self.evaluator.value, value, index))
+        finally:
+            self._asked = None
+        return asked
+
+    def runs_of_sums(self, wanted: Sequence[tuple[Value, Index]]) -> RunsOfSums | None:
+        """The wanted reductions, if they are long sums of vectors over the same terms."""
+        asked = self._long_sums(wanted)
+        terms = {e.plan.long for e in asked.values()}
+        if len(terms) != 1 or asked.keys() != set(wanted):
+            return None
+        return RunsOfSums(self, *terms, [asked[key] for key in wanted])
+
+    def set_ready(self, wanted: Sequence[tuple[Value, Index]], results: Sequence[Val]) -> None:
+        """Takes these reductions as written, until `forget_ahead`."""
+        self._ready.update(zip(wanted, results, strict=True))
 
     def forget_ahead(self) -> None:
         self._ready.clear()

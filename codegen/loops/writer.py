@@ -15,6 +15,7 @@ from gluonjit.codegen.loops.access import Buffer, Index
 from gluonjit.codegen.loops.handler import AHEAD, Handler
 from gluonjit.codegen.loops.index import Affine, Var, affine, counter, divides
 from gluonjit.codegen.loops.nest import NestPlan, count, extent
+from gluonjit.codegen.loops.sums_together import StoredTotals
 from gluonjit.codegen.math.values import Val
 from gluonjit.ir.dims import Dim, Extent, hint
 from gluonjit.ir.graph import Value
@@ -31,6 +32,10 @@ side by side."""
 
 _SHORT = 4
 """The most vectors of a row that is unrolled, several rows at a time."""
+
+_COLUMNS = (4, 6, 5, 3, 7, 2)
+"""Vectors of columns that are summed at a time, the best first: enough for sums not to wait for each other, few enough
+for their accumulators."""
 
 Written = tuple[Buffer, Value]
 """An output: its buffer and its value."""
@@ -169,8 +174,8 @@ class NestWriter:
         def inside(value: Affine) -> None:
             self._level(rest, tuple(i.substitute({var: value}) for i in index), divided)
 
-        def ahead(values: Sequence[Affine]) -> None:
-            self._reduce([tuple(i.substitute({var: value}) for i in index) for value in values])
+        def ahead(values: Sequence[Affine]) -> list[list[tuple[Value, Index]]]:
+            return self._stages([tuple(i.substitute({var: value}) for i in index) for value in values])
 
         if var is self.plan.vector.var:
             if isinstance(extent(var), Dim):
@@ -187,11 +192,13 @@ class NestWriter:
         var: Var,
         inside: Callable[[Affine], None],
         divided: bool,
-        ahead: Callable[[Sequence[Affine]], None] | None = None,
+        ahead: Callable[[Sequence[Affine]], list[list[tuple[Value, Index]]]] | None = None,
     ) -> None:
-        """A loop over blocks of vectors, then over single vectors, then a partial one. `ahead`: what is to be done for
-        several of them together first."""
+        """A loop over blocks of vectors, then over single vectors, then a partial one. `ahead`: the reductions that are
+        to be written for several of them together first, in stages."""
         f, s, n, width, plan = self.f, self.s, count(var), self.s.width, self.plan
+        if ahead is not None and self._by_runs(var, inside, divided, ahead):
+            return
         repeats = plan.vector.unroll > 1  # patterns of lanes, once per block: each vector has its own
         unroll = plan.vector.unroll
         if not repeats and var is plan.order[-1] and plan.across is None:
@@ -204,7 +211,8 @@ class NestWriter:
 
         def together(first: Affine, vectors: int) -> None:
             if ahead is not None:
-                ahead([first + j * width for j in range(vectors)])
+                for stage in ahead([first + j * width for j in range(vectors)]):
+                    s.write_ahead(stage)
             alternate(functools.partial(inside, first + j * width) for j in range(vectors))
             s.forget_ahead()
 
@@ -304,15 +312,64 @@ class NestWriter:
         if rest != 0:
             self._by_the_last(divided, remainder)
 
-    def _reduce(self, indices: Sequence[Index]) -> None:
-        """Writes the reductions of elements at these indices, those of a stage together."""
+    def _by_runs(
+        self,
+        var: Var,
+        inside: Callable[[Affine], None],
+        divided: bool,
+        ahead: Callable[[Sequence[Affine]], list[list[tuple[Value, Index]]]],
+    ) -> bool:
+        """`_vectors` for sums down the columns of a matrix with long rows, which is read from front to end: some columns
+        at a time would fetch more from memory than they read. False if it is something else."""
+        f, s, n, width = self.f, self.s, count(var), self.s.width
+        vectors = next((k for k in _COLUMNS if n % (width * k) == 0 and n > width * k), 0)
+        if not vectors or len(self.reductions) != 1:
+            return False
+        lane = affine(s.lane_number(width))
+        blocks = n // (width * vectors)
+
+        def sums(first: Affine) -> list[tuple[Value, Index]]:
+            (stage,) = ahead([first + j * width for j in range(vectors)])
+            return stage
+
+        known = s.runs_of_sums(sums(lane))
+        if known is None:
+            return False
+        each = len(known.sums)
+        totals = StoredTotals(s, blocks * each)
+        begin, end = self._share(blocks) if divided else (0, blocks)
+
+        def block(loop: Any) -> tuple[Affine, Any]:
+            return self._bound(var.name, blocks, loop.index) * (width * vectors) + lane, f.mul(loop.index, each)
+
+        with f.for_(begin, end) as loop:
+            totals.store(block(loop)[1], known.totals)
+        with known.runs() as run, f.for_(begin, end) as loop:
+            first, place = block(loop)
+            some = s.runs_of_sums(sums(first))
+            assert some is not None
+            totals.store(place, some.run(run.index, totals.load(place, each)))
+        with f.for_(begin, end) as loop:
+            first, place = block(loop)
+            wanted = sums(first)
+            some = s.runs_of_sums(wanted)
+            assert some is not None
+            s.set_ready(wanted, some.finished(totals.load(place, each)))
+            s.alternate(functools.partial(inside, first + j * width) for j in range(vectors))
+            s.forget_ahead()
+        return True
+
+    def _stages(self, indices: Sequence[Index]) -> list[list[tuple[Value, Index]]]:
+        """The reductions of elements at these indices; those of a stage are to be written together."""
         start = len(self.plan.index) + sum(len(index) for _, index in self.phases)
+        found = []
         for stage in self.reductions:
             wanted = []
             for v, own in stage:
                 wanted += [(v, at[start : start + len(own)]) for at in indices]
                 start += len(own)
-            self.s.write_ahead(wanted)
+            found.append(wanted)
+        return found
 
     def _element(self, index: Index) -> None:
         rank = len(self.plan.index)

@@ -546,6 +546,28 @@ def test_long_sums_of_columns_share_what_they_read():
     assert len(re.findall("fadd <8 x float>|llvm.fma.v8f32", inner.split("\nexit.")[0])) == 8
 
 
+def test_long_sums_go_over_all_columns_in_each_run():
+    """So a matrix is read from front to end: the loop over runs is around that over blocks of columns, in code that does
+    not grow with the number of these. Their totals are in memory, for any number of threads."""
+
+    def sums(b, x, g):
+        return b.reduce(b.mul(x, g), op="sum", axes=(0,)), b.reduce(g, op="sum", axes=(0,))
+
+    narrow, wide = (text(body(sums, f32(1000, n), f32(1000, n)), named("x86-64-v3")) for n in (64, 640))
+    assert len(narrow.splitlines()) == len(wide.splitlines())
+    for columns in (96, 80):
+        rng = np.random.default_rng(0)
+        x, g = (rng.normal(3, 1, (999, columns)).astype(np.float32) for _ in range(2))
+        exact = [(x.astype(np.float64) * g).sum(0), g.astype(np.float64).sum(0)]
+        for target in runnable_targets():
+            (run_it,) = together([body(sums, f32(*x.shape), f32(*x.shape))], target)
+            first = run_it([x, g], 1)
+            for got, want in zip(first, exact, strict=True):
+                np.testing.assert_allclose(got, want, rtol=1e-6)
+            for nthreads in (2, 3):
+                assert all(np.array_equal(a, b) for a, b in zip(first, run_it([x, g], nthreads)))
+
+
 def test_window_reductions():
     for target in runnable_targets():
         for op in ("max", "sum"):
