@@ -22,47 +22,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from gluonjit.ir.dims import hint, is_static
 from gluonjit.ir.graph import Graph, Op, Rewriter, Value, reemit, subgraph
 from gluonjit.ir.types import F32
+from gluonjit.passes.compute_again import ComputeAgain
 from gluonjit.passes.cse import cse
+from gluonjit.passes.groups import MAX_OPERANDS, MAX_OPS, Group, needed_for, operands_of
 from gluonjit.passes.hoist import fixed_ops
 from gluonjit.passes.lift import mark_captured
 from gluonjit.passes.manager import register_pass
 from gluonjit.passes.remarks import missed
 
-MAX_OPS = 96
-"""Bounds register pressure and compile time of one kernel."""
-MAX_OPERANDS = 24
 _LONGEST_ROW = 1 << 14
 """The most elements of a single row in a row group, which one thread computes."""
 _TABLE = 4096
 """The most constant indices of a gather that code is specialized for."""
-
-
-@dataclass(eq=False)
-class Group:
-    """A kernel under construction. `reps[v]` says how often each element of `v` is evaluated or read."""
-
-    root: Op
-    ops: set[Op] = field(default_factory=set)
-    reps: dict[Value, float] = field(default_factory=dict)
-    anchor: Op | None = None
-    row_axes: tuple[int, ...] | None = None
-    """Axes of the root shape that the group's reductions run over, once it is a row group."""
-    reduces: bool = False
-    several: bool = False
-    """Whether it has results besides the root's."""
-    sums: set[Op] = field(default_factory=set)
-    """Other sums over the same terms' places, which are results, too (`_join_sums`)."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.root.results[0].shape
 
 
 @register_pass("fuse", needs="legal", gives="fused")
@@ -199,6 +176,7 @@ def _group(graph: Graph) -> dict[Op, Group]:
         _join(group, op, graph)
         group_of[op] = group
     _join_sums(graph, group_of)
+    ComputeAgain(graph, group_of, fixed).run()
     return group_of
 
 
@@ -214,10 +192,14 @@ def _join_sums(graph: Graph, group_of: dict[Op, Group]) -> None:
     for groups in alike.values():
         later: Group | None = None
         for group in sorted(groups, key=lambda g: position[g.root], reverse=True):
+            if later is not None and not _can_join(group, later, graph, position):
+                _cut(group, later, graph, group_of, position)
             if later is None or not _can_join(group, later, graph, position):
                 later = group
                 continue
             later.ops |= group.ops
+            for v, reps in group.reps.items():
+                later.reps[v] = max(later.reps.get(v, 0.0), reps)
             later.sums |= {group.root}
             later.several = True
             group_of.update(dict.fromkeys(group.ops, later))
@@ -244,12 +226,30 @@ def _sum_of_columns(group: Group) -> Op | None:
 
 def _can_join(group: Group, later: Group, graph: Graph, position: dict[Op, int]) -> bool:
     """Whether a group, which comes before `later`, may be computed there."""
-    ops, shared = group.ops | later.ops, _operands(group.ops) & _operands(later.ops)
-    if len(ops) > MAX_OPS or len(_operands(ops)) > MAX_OPERANDS:
+    ops, shared = group.ops | later.ops, operands_of(group.ops) & operands_of(later.ops)
+    if len(ops) > MAX_OPS or len(operands_of(ops)) > MAX_OPERANDS:
         return False
     if not any(math.prod(v.shape) > math.prod(group.shape) for v in shared if is_static(v.shape)):
         return False
     return all(position[user] > position[later.root] for user in graph.uses.get(group.root.result, ()))
+
+
+def _cut(group: Group, later: Group, graph: Graph, group_of: dict[Op, Group], position: dict[Op, int]) -> None:
+    """Leaves `later` with its sum alone, if what follows it is what reads the sum of `group` too early."""
+    total = _sum_of_columns(later)
+    users = graph.uses.get(group.root.result, ())
+    if total is None or total is later.root or any(position[op] < position[total] for op in (*users, later.root)):
+        return
+    if position[group.root] > position[total]:
+        return
+    mine = needed_for(graph, total, later.ops)
+    if any(user in later.ops - mine for op in mine - {total} for user in graph.uses.get(op.result, ())):
+        return
+    rest = Group(later.root)
+    for op in sorted(later.ops - mine, key=position.__getitem__, reverse=True):
+        _join(rest, op, graph)
+        group_of[op] = rest
+    later.root, later.ops = total, mine
 
 
 def _epilogue_ops(graph: Graph) -> set[Op]:
@@ -284,7 +284,7 @@ def _refusal(group: Group, op: Op, graph: Graph, leaves: bool) -> str:
         return f"{op.name} has a kernel of its own"
     if _stays_alone(group.root):
         return f"its reader, {group.root.name}, has a kernel of its own"
-    if len(group.ops) >= MAX_OPS or len(_operands(group.ops | {op})) > MAX_OPERANDS:
+    if len(group.ops) >= MAX_OPS or len(operands_of(group.ops | {op})) > MAX_OPERANDS:
         return f"its reader's kernel would have more than {MAX_OPS} ops or {MAX_OPERANDS} operands"
     result = op.results[0]
     reps = group.reps.get(result, 1.0)
@@ -406,11 +406,6 @@ def _reads_per_element(op: Op, v: Value) -> float:
     return max(1.0, hint(size) / max(hint(v.size), 1))
 
 
-def _operands(ops: set[Op]) -> set[Value]:
-    made = {r for op in ops for r in op.results}
-    return {v for op in ops for v in op.operands if v not in made}
-
-
 class _Fused(Rewriter):
     """The graph with a `fused` op for each group."""
 
@@ -440,7 +435,7 @@ class _Fused(Rewriter):
         if root.definition.has_own_kernel:
             return None
         ops = sorted(group.ops, key=self.position.__getitem__)
-        outside = _operands(group.ops)
+        outside = operands_of(group.ops)
         operands = list(dict.fromkeys(v for op in ops for v in op.operands if v in outside))
         inside = [op for op in ops if op is not root]
         others = [r for op in inside for r in op.results if r in self.results or op in group.sums]

@@ -354,12 +354,33 @@ def _following(graph: Graph, states: Sequence[Value], again: Collection[Op]) -> 
     return found
 
 
+_WRITING = 16
+"""By which part of its size a value that the forward graph would not write to memory costs more to be saved."""
+
+
+def _stored(graph: Graph, read: Sequence[Value]) -> set[Value]:
+    """The values that a kernel of the forward graph writes in any case, since what reads them are a product or several
+    kernels: not x - mean of a normalization, but x, which the sums of mean and deviation read."""
+    forward: set[Op] = set()
+    _collect(graph, read, forward)
+    found: set[Value] = set()
+    for op in forward:
+        if not _costs(op):
+            continue
+        alone = op.definition.accumulates == "reduction"
+        for v in op.operands:
+            if not alone or sum(user in forward for user in graph.uses[v]) > 1:
+                found.add(v)
+    return found
+
+
 def _cheapest(
     graph: Graph, inputs: Sequence[Value], read: Sequence[Value], again: Collection[Op], late: Collection[Value]
 ) -> list[Value]:
     """The values to save from which all of `read` can be computed by the ops `again`, in the order of the graph; none
     of `late`."""
     taken, goals = set(inputs), set(read)
+    stored = _stored(graph, read)
     network = Network()
     ends: dict[Value, tuple[int, int]] = {}
     """By value, the nodes before and after the arc that stands for saving it."""
@@ -376,7 +397,9 @@ def _cheapest(
     while pending:
         v = pending.pop()
         before, after = ends[v]
-        network.arc(before, after, 0 if v in taken else None if v in late else max(hint(v.type.nbytes), 1))
+        price = max(hint(v.type.nbytes), 1)
+        price += 0 if v in stored else price // _WRITING
+        network.arc(before, after, 0 if v in taken else None if v in late else price)
         if v in goals:
             network.arc(after, SINK)
         op = graph.producers.get(v)

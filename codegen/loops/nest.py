@@ -334,11 +334,11 @@ def plan_nest(body: Graph, variables: Sequence[Var], index: Index, traced: Trace
         order.remove(across)
         order.insert(-1, across)
     terms = max((r.trips for r in traced.reductions), key=hint, default=1)
-    kept = _worth_keeping(body, traced)
+    reductions = _in_stages(body, [(r.value, r.index) for r in traced.reductions if r.leaves <= set(order)])
+    kept = _worth_keeping(body, traced, [] if inner_rows else reductions)
     filling = {loops[0] for v, _, loops in traced.visits if v in kept and len(loops) == 1}
     # Of a reduction at a computed index, it is not known yet where in the rows it is.
     phases = [(r.value, r.index) for r in traced.reductions if r in filling and r.leaves <= set(order)]
-    reductions = _in_stages(body, [(r.value, r.index) for r in traced.reductions if r.leaves <= set(order)])
     return NestPlan(index, order, inner_rows, choice, across, work, is_long, terms, kept, phases, reductions)
 
 
@@ -389,12 +389,17 @@ _COST = {**dict.fromkeys(FUNCTIONS, 12), **dict.fromkeys(("div", "sqrt", "rsqrt"
 """Instructions of primitives that take more than about one."""
 
 
-def _worth_keeping(body: Graph, traced: Tracer) -> frozenset[Value]:
+def _worth_keeping(
+    body: Graph, traced: Tracer, stages: Sequence[Sequence[tuple[Value, Index]]]
+) -> frozenset[Value]:
     """Values that several phases compute (reductions over the same rows, and what follows them), the last ones of
-    their kind on the way to the results, and which take longer to compute again than to store and load."""
+    their kind on the way to the results, and which take longer to compute again than to store and load. The reductions
+    of one of the `stages` are written together, in one phase."""
     phases: dict[Value, set[Any]] = {}
+    stage_of = {reduction: k for k, stage in enumerate(stages) for reduction in stage}
     for v, _, loops in traced.visits:
-        phases.setdefault(v, set()).add(loops[-1] if loops else None)
+        last = loops[-1] if loops else None
+        phases.setdefault(v, set()).add(last and stage_of.get((last.value, last.index), last))
     again = {v for v, where in phases.items() if len(where) > 1}
     cost: dict[Value, int] = {}
     for op in body.ops:
