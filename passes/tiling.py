@@ -217,6 +217,10 @@ def is_narrow(depth: int, filters: int, dtype: DType, target: Machine) -> bool:
     return depth <= min(filters, MAX_DEPTH) and target.lanes(dtype) % filters == 0
 
 
+_ROW_TILES = 8
+"""Row tiles of an image that are enough tasks for threads, though each has all channels."""
+
+
 def depthwise_tile(
     out: tuple[Extent, Extent, int],
     size: tuple[Extent, Extent],
@@ -244,9 +248,12 @@ def depthwise_tile(
     if isinstance(out[1], Dim):
         line = out[1]
         width = min(range(1, most + 1), key=lambda w: _open_line_cycles(line, w, lambda n: n + _DEPTHWISE_TILE))
-    # The input rows of one row tile should stay in the first-level cache until the next tile needs them.
     vector = target.vector_bits // 8
     vectors = -(-channels * dtype.itemsize // vector)
+    if not cached and stride == 1 and height and rows >= _ROW_TILES * height:
+        # Where rows come from memory, or from the third-level cache, they are best read and written from front to end.
+        return Depthwise(height, width, 1, vectors)
+    # The input rows of one row tile should stay in the first-level cache until the next tile needs them.
     row_bytes = ((height - 1) * stride + taps[0] if height else taps[0]) * in_pixels * vector
     parts = -(-vectors // max(1, min(vectors, target.l1 // 2 // row_bytes)))
     return Depthwise(height, width, min(-(-rows // max(height, 1)), 4), -(-vectors // parts))
