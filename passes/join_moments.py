@@ -1,7 +1,7 @@
 """`join-moments`: mean and variance of the columns of a large array in one pass over it.
 
-A variance is the mean square of what is left when the mean is subtracted, which takes a second pass. But any number near
-the mean can be subtracted first, for with d = x - k
+A variance is the mean square of what is left when the mean is subtracted, which takes a second pass. But any number
+near the mean can be subtracted first, for with d = x - k
 
     mean(x) = k + mean(d)   and   sum((x - mean(x))²) = sum(d²) - sum(d) · mean(d),
 

@@ -389,9 +389,7 @@ _COST = {**dict.fromkeys(FUNCTIONS, 12), **dict.fromkeys(("div", "sqrt", "rsqrt"
 """Instructions of primitives that take more than about one."""
 
 
-def _worth_keeping(
-    body: Graph, traced: Tracer, stages: Sequence[Sequence[tuple[Value, Index]]]
-) -> frozenset[Value]:
+def _worth_keeping(body: Graph, traced: Tracer, stages: Sequence[Sequence[tuple[Value, Index]]]) -> frozenset[Value]:
     """Values that several phases compute (reductions over the same rows, and what follows them), the last ones of
     their kind on the way to the results, and which take longer to compute again than to store and load. The reductions
     of one of the `stages` are written together, in one phase."""

@@ -148,7 +148,7 @@ class Reductions(Rows):
         terms = {e.plan.long for e in asked.values()}
         if len(terms) != 1 or asked.keys() != set(wanted):
             return None
-        return RunsOfSums(self, *terms, [asked[key] for key in wanted])
+        return RunsOfSums(self, terms.pop(), [asked[key] for key in wanted])
 
     def set_ready(self, wanted: Sequence[tuple[Value, Index]], results: Sequence[Val]) -> None:
         """Takes these reductions as written, until `forget_ahead`."""

@@ -37,8 +37,8 @@ class Sum(Protocol):
 
 
 class RunsOfSums:
-    """Sums, vectors of f32, over the same terms: runs of them in f32, which are added up in f64. `s` is the handler that
-    emits code."""
+    """Sums, vectors of f32, over the same terms: runs of them in f32, which are added up in f64. `s` is the handler
+    that emits code."""
 
     def __init__(self, s: Any, terms: int, sums: Sequence[Sum]) -> None:
         self.s, self.terms, self.sums = s, terms, sums

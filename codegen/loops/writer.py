@@ -319,8 +319,8 @@ class NestWriter:
         divided: bool,
         ahead: Callable[[Sequence[Affine]], list[list[tuple[Value, Index]]]],
     ) -> bool:
-        """`_vectors` for sums down the columns of a matrix with long rows, which is read from front to end: some columns
-        at a time would fetch more from memory than they read. False if it is something else."""
+        """`_vectors` for sums down the columns of a matrix with long rows, which is read from front to end: some
+        columns at a time would fetch more from memory than they read. False if it is something else."""
         f, s, n, width = self.f, self.s, count(var), self.s.width
         vectors = next((k for k in _COLUMNS if n % (width * k) == 0 and n > width * k), 0)
         if not vectors or len(self.reductions) != 1:

@@ -547,8 +547,8 @@ def test_long_sums_of_columns_share_what_they_read():
 
 
 def test_long_sums_go_over_all_columns_in_each_run():
-    """So a matrix is read from front to end: the loop over runs is around that over blocks of columns, in code that does
-    not grow with the number of these. Their totals are in memory, for any number of threads."""
+    """So a matrix is read from front to end: the loop over runs is around that over blocks of columns, in code that
+    does not grow with the number of these. Their totals are in memory, for any number of threads."""
 
     def sums(b, x, g):
         return b.reduce(b.mul(x, g), op="sum", axes=(0,)), b.reduce(g, op="sum", axes=(0,))
