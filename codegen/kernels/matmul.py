@@ -15,7 +15,7 @@ from typing import Any
 
 from gluonjit.codegen.kernels.epilogue import Epilogue, find_anchor
 from gluonjit.codegen.kernels.row_tiles import RowTiles, lowest_height
-from gluonjit.codegen.kernels.tiles import Fetch, Tile, chains
+from gluonjit.codegen.kernels.tiles import Fetch, Tile, chains, prefetch
 from gluonjit.codegen.text.kernel_code import writes
 from gluonjit.codegen.text.llvm import Function, Module
 from gluonjit.ir.dims import Dim, Extent, divides, hint, is_static
@@ -26,6 +26,8 @@ from gluonjit.ir.windows import strides_of
 
 _SPREAD = 3
 """The fewest row tiles over which prefetching the next panel is spread."""
+_TOUCHED = 8
+"""The most rows of a panel that is not packed that a tile prefetches, all at once."""
 
 
 def _same_sums(op: Op, target: Machine, least: int) -> bool:
@@ -127,6 +129,7 @@ class Product:
         """Computes a register tile: the `number`-th of those that the thread computes in this panel."""
         self.epilogue.prefetch(tile, rows, place)
         fetch = self._following(w, number)
+        self._touch_following(w, number)
         acc = tile.contract(
             tile.zeros(rows),
             x,
@@ -151,6 +154,18 @@ class Product:
         f = self.f
         panel = f.gep(self.scalar, w, self.panel_size)
         return Fetch(f.gep("i8", panel, f.mul(number, self.k * step)), step, nearest=False)
+
+    def _touch_following(self, w: str, number: Any) -> None:
+        """Prefetches a tile's part of the next panel's rows, where panels are read as they lie: `_following` for what
+        has a line or two per term."""
+        f, apart, tiles = self.f, self.b_strides[-2], min(self.block, self.tiles.low)
+        if self.packed or tiles < _SPREAD or not is_static((self.n, self.k, apart)) or self.n <= self.columns:
+            return
+        rows = -(-self.k // tiles)
+        if rows <= _TOUCHED:
+            first = f.gep(self.scalar, w, f.add(self.columns, f.mul(number, rows * apart)))
+            for row in range(rows):
+                prefetch(f, first, row * apart * self.dtype.itemsize, nearest=False)
 
 
 def _position(f: Function, index: Sequence[Any], strides: Sequence[Extent]) -> Any:

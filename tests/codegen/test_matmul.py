@@ -107,6 +107,14 @@ def test_an_operand_that_is_no_parameter_is_packed_when_it_pays():
     check(b.build([b.dot_general(x, y, contract=((1,), (0,)))]), target, ["loops", "matmul"])
 
 
+@pytest.mark.parametrize("m, n, k, kernels", [(70, 200, 40, ["matmul"]), (70, 1024, 40, ["loops", "matmul"])])
+def test_a_panel_that_stays_in_the_first_cache_is_read_as_it_lies(m, n, k, kernels):
+    """Rows that are a page apart would meet in one set of it. Some tiles prefetch rows that do not exist."""
+    b = Builder("product", "legal")
+    x, y = b.input("x", TensorType(F32, (m, k))), b.input("y", TensorType(F32, (k, n)))
+    check(b.build([b.dot_general(x, y, contract=((1,), (0,)))]), runnable("host"), kernels, nthreads=2)
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_remainder_columns_of_an_unpacked_operand(target):
     b = Builder("product", "legal")
