@@ -41,6 +41,8 @@ def select_dot(site: Site) -> Value | None:
     if along_terms and hint(n) * 4 <= width <= hint(k):
         return None
 
+    if _is_better_turned(site, perm_w, m, n, k):
+        return site.split(select_dot, turned=True)
     first, last = len(batch), len(batch) + len(free_a)
     groups = [*((d,) for d in range(first)), tuple(range(first, last)), tuple(range(last, last + len(free_w)))]
     epilogue = regroup(site.body, site.anchor, groups)
@@ -48,6 +50,25 @@ def select_dot(site: Site) -> Value | None:
         return None
     left = view(site.b, arranged(site.b, site.operand(0), perm_a), (*batch, m, k))
     return emit_product(site, epilogue, left, perm_w, n)
+
+
+def _is_better_turned(site: Site, perm: Sequence[int], m: Extent, n: Extent, k: Extent) -> bool:
+    """Whether a · b is better computed as (bᵀ · aᵀ)ᵀ. Where b is stored as bᵀ and has more columns than a has rows, less
+    is transposed: a and the result instead of b. So it is in a layer of a net that learns, with a small batch."""
+    right, target = site.anchor.operands[1], site.target
+    if site.is_fixed(1) or is_view(right.shape, perm) or not is_static((m, n, k)) or 0 in (m, n, k):
+        return False
+    item = right.dtype.itemsize
+
+    def cycles(m: int, n: int, moved: int) -> float:
+        found = tiling.register_tiles(m, n, k, k * item, right.dtype, target, site.most)  # type: ignore[arg-type]
+        return min(tile.cycles for tile in found) + 2 * moved * item / target.loop_near * target.clock
+
+    return cycles(n, m, m * (k + n)) < _WORTH_TURNING * cycles(m, n, k * n)  # type: ignore[arg-type, operator]
+
+
+_WORTH_TURNING = 0.97
+"""The share of the expected time from which on operands stay in their places."""
 
 
 def emit_product(site: Site, epilogue: Epilogue, left: Value, perm: Sequence[int], n: Any) -> Value:

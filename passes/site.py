@@ -104,17 +104,22 @@ class Site:
         y = self.b.emit("fused", operands, notes, [body.build([out])], self.op.loc)[0]
         return view(self.b, y, self.op.results[0].shape)
 
-    def split(self, select: Callable[[Site], Value | None]) -> Value | None:
+    def split(self, select: Callable[[Site], Value | None], turned: bool = False) -> Value | None:
         """The anchor in a kernel that `select` finds for it alone, and what follows it in another.
 
-        For epilogues that the anchor's kernel cannot compute; None when there is no kernel even so.
+        For epilogues that the anchor's kernel cannot compute; None when there is no kernel even so. `turned`: the
+        operands of a `dot_general` change places, so that what follows reads its result transposed.
         """
         body, anchor = self.body, self.anchor
         alone = Builder("body", body.level)
         env = {v: alone.input(v.name, v.type) for v in body.inputs}
-        result = alone.emit(anchor.name, [env[v] for v in anchor.operands], anchor.attrs, (), anchor.loc)[0]
+        operands, attrs = [env[v] for v in anchor.operands], anchor.attrs
+        if turned:
+            operands.reverse()
+            attrs = {**attrs, **{name: attrs[name][::-1] for name in ("contract", "batch")}}
+        result = alone.emit(anchor.name, operands, attrs, (), anchor.loc)[0]
         region = alone.build([result])
-        op = replace(self.op, results=(anchor.result,), regions=(region,))
+        op = replace(self.op, results=(result,), regions=(region,))
         product = select(replace(self, op=op, anchor=region.ops[0]))
         if product is None:
             return None
@@ -122,13 +127,22 @@ class Site:
         read = {v for o in following for v in o.operands}
         rest = Builder("body", body.level)
         inner = {v: rest.input(v.name, v.type) for v in body.inputs if v in read}
-        inner[anchor.result] = rest.input("product", anchor.result.type)
+        inner[anchor.result] = rest.input("product", product.type)
+        if turned:
+            inner[anchor.result] = rest.transpose(inner[anchor.result], perm=_turned_back(anchor))
         for o in following:
             rest.loc = o.loc
             inner.update(zip(o.results, rest.emit(o.name, [inner[v] for v in o.operands], o.attrs), strict=True))
         sides = [x for v, x in zip(body.inputs, self.operands, strict=True) if v in read]
         region = rest.build([inner[v] for v in body.outputs])
         return self.b.emit("fused", [*sides, product], KERNEL(Loops()), [region], self.op.loc)[0]
+
+
+def _turned_back(product: Op) -> tuple[int, ...]:
+    """The permutation that gives a `dot_general`'s result, where its operands have changed places."""
+    batch, last = len(product.attrs["batch"][0]), product.result.ndim
+    first = last - (product.operands[0].ndim - batch - len(product.attrs["contract"][0]))
+    return (*range(batch), *range(first, last), *range(batch, first))
 
 
 class Convolution(NamedTuple):

@@ -116,6 +116,23 @@ def test_a_panel_that_stays_in_the_first_cache_is_read_as_it_lies(m, n, k, kerne
 
 
 @pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("epilogue", ["none", "residual"])
+def test_operands_change_places_where_that_transposes_less(epilogue, target):
+    """A layer that learns, with a small batch: its input and its result are transposed instead of its weights."""
+    kernels = ["loops", "matmul", "loops"]
+    check(dense(16, 150, 90, epilogue, params=()), runnable(target), kernels, nthreads=3)
+    check(dense(150, 16, 90, epilogue, params=()), runnable(target), ["loops", "matmul"])
+
+
+def test_operands_with_batches_and_several_axes_change_places():
+    b = Builder("product", "legal")
+    x, w = b.input("x", TensorType(F32, (2, 4, 5, 90))), b.input("w", TensorType(F32, (2, 3, 100, 90)))
+    y = b.dot_general(x, w, contract=((3,), (3,)), batch=((0,), (0,)))
+    y = b.mul(y, b.broadcast(b.input("scale", y.type.with_shape((5,))), shape=y.shape, dims=(2,)))
+    check(b.build([y]), runnable("host"), ["loops", "matmul", "loops"])
+
+
+@pytest.mark.parametrize("target", TARGETS)
 def test_remainder_columns_of_an_unpacked_operand(target):
     b = Builder("product", "legal")
     x, y = b.input("x", TensorType(F32, (2, 3, 19))), b.input("y", TensorType(F32, (2, 19, 5)))
