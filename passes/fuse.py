@@ -15,13 +15,16 @@ What a group can be:
 buffer and costs nothing, so it joins none. Constants of one element are copied into the groups that use them, as are
 index constants of gathers; uniform constants become broadcasts of one element. To limit recomputation, `reps` counts
 how often each element of a value would be evaluated: if more than once, only values that cost nothing (movement of a
-buffer, iota, constants) may join. At last, groups that sum up the same columns of one array are joined.
+buffer, iota, constants) may join. Then groups that sum up the same columns of one array are joined, and cheap groups are computed again by
+their readers where that moves fewer bytes (`compute_again`). What several groups still read is a result of the first of
+them, where both are elementwise work (the error function in the gradient of a GELU).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -176,8 +179,43 @@ def _group(graph: Graph) -> dict[Op, Group]:
         _join(group, op, graph)
         group_of[op] = group
     _join_sums(graph, group_of)
-    ComputeAgain(graph, group_of, fixed).run()
+    again = ComputeAgain(graph, group_of, fixed)
+    again.run()
+    for op in reversed(graph.ops):
+        group = group_of.get(op)
+        readers = again.readers.get(op.results[0], set()) if group is not None and group.root is op else set()
+        if group is not None and len(readers) > 1 and None not in readers and op not in fixed and op not in results:
+            _join_first(group, readers, graph, group_of, again.position)
     return group_of
+
+
+def _join_first(
+    group: Group, readers: Collection[Any], graph: Graph, group_of: dict[Op, Group], position: dict[Op, int]
+) -> None:
+    """Has the first of several groups that read a group's result compute it for all of them, as another result, if both
+    are elementwise work of the same shape: it need not read it then."""
+    first = min(readers, key=lambda g: position[g.root])
+    both = group.ops | first.ops
+    if group.several or not all(_is_epilogue(g) and g.anchor is None for g in (group, first)):
+        return
+    if (
+        group.shape != first.shape
+        or group.root.result.shape != first.shape
+        or first.reps.get(group.root.result, 1.0) > 1
+    ):
+        return
+    users = graph.uses[group.root.result]
+    if any(_stays_alone(o) for o in users) or any(
+        o not in first.ops and position[o] < position[first.root] for o in users
+    ):
+        return  # a concat may have it written in its place
+    if len(both) > MAX_OPS or len(operands_of(both)) > MAX_OPERANDS:
+        return
+    for v, reps in group.reps.items():
+        first.reps[v] = max(first.reps.get(v, 0.0), reps)
+    first.ops, first.several = both, True
+    first.shared.add(group.root)
+    group_of.update((op, first) for op in group.ops if group_of.get(op) is group)
 
 
 def _join_sums(graph: Graph, group_of: dict[Op, Group]) -> None:
@@ -438,7 +476,7 @@ class _Fused(Rewriter):
         outside = operands_of(group.ops)
         operands = list(dict.fromkeys(v for op in ops for v in op.operands if v in outside))
         inside = [op for op in ops if op is not root]
-        others = [r for op in inside for r in op.results if r in self.results or op in group.sums]
+        others = [r for op in inside for r in op.results if r in self.results or op in group.sums or op in group.shared]
         outputs = [*root.results, *others]
         region = cse(subgraph("body", ops, operands, outputs, "fused"))
         names = [v.name for v in outputs]

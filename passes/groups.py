@@ -27,6 +27,8 @@ class Group:
     """Whether it has results besides the root's."""
     sums: set[Op] = field(default_factory=set)
     """Other sums over the same terms' places, which are results, too (`_join_sums`)."""
+    shared: set[Op] = field(default_factory=set)
+    """Ops whose results other groups read as well."""
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -53,8 +53,8 @@ def select_dot(site: Site) -> Value | None:
 
 
 def _is_better_turned(site: Site, perm: Sequence[int], m: Extent, n: Extent, k: Extent) -> bool:
-    """Whether a · b is better computed as (bᵀ · aᵀ)ᵀ. Where b is stored as bᵀ and has more columns than a has rows, less
-    is transposed: a and the result instead of b. So it is in a layer of a net that learns, with a small batch."""
+    """Whether a · b is better computed as (bᵀ · aᵀ)ᵀ. Where b is stored as bᵀ and has more columns than a has rows,
+    less is transposed: a and the result instead of b. So it is in a layer of a net that learns, with a small batch."""
     right, target = site.anchor.operands[1], site.target
     if site.is_fixed(1) or is_view(right.shape, perm) or not is_static((m, n, k)) or 0 in (m, n, k):
         return False
