@@ -1,11 +1,12 @@
-"""`simplify`: algebraic identities. The rules stand in `rules_arithmetic.py` and `rules_movement.py`."""
+"""`simplify`: algebraic identities. The rules stand in `rules_arithmetic.py`, `rules_movement.py` and
+`rules_picking.py`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from gluonjit.ir.graph import Builder, Graph, Op, Value, rewrite
-from gluonjit.passes import rules_arithmetic, rules_movement  # noqa: F401  (they declare the rules)
+from gluonjit.passes import rules_arithmetic, rules_movement, rules_picking  # noqa: F401  (they declare the rules)
 from gluonjit.passes.manager import register_pass
 from gluonjit.passes.simplifier import RULES, Simplifier
 
