@@ -15,16 +15,17 @@ What a group can be:
 buffer and costs nothing, so it joins none. Constants of one element are copied into the groups that use them, as are
 index constants of gathers; uniform constants become broadcasts of one element. To limit recomputation, `reps` counts
 how often each element of a value would be evaluated: if more than once, only values that cost nothing (movement of a
-buffer, iota, constants) may join. Then groups that sum up the same columns of one array are joined, and cheap groups are computed again by
-their readers where that moves fewer bytes (`compute_again`). What several groups still read is a result of the first of
-them, where both are elementwise work (the error function in the gradient of a GELU).
+buffer, iota, constants) may join.
+
+Then groups that sum up the same columns of one array are joined, and cheap groups are computed again by their readers
+where that moves fewer bytes (`compute_again`). What several groups still read is a result of the first of them, where
+both are elementwise work (the error function in the gradient of a GELU).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable, Sequence
-from typing import Any
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 
@@ -183,36 +184,31 @@ def _group(graph: Graph) -> dict[Op, Group]:
     again.run()
     for op in reversed(graph.ops):
         group = group_of.get(op)
-        readers = again.readers.get(op.results[0], set()) if group is not None and group.root is op else set()
-        if group is not None and len(readers) > 1 and None not in readers and op not in fixed and op not in results:
-            _join_first(group, readers, graph, group_of, again.position)
+        if group is not None and group.root is op and op not in fixed and results.isdisjoint(op.results):
+            _join_first(group, again, group_of)
     return group_of
 
 
-def _join_first(
-    group: Group, readers: Collection[Any], graph: Graph, group_of: dict[Op, Group], position: dict[Op, int]
-) -> None:
+def _join_first(group: Group, again: ComputeAgain, group_of: dict[Op, Group]) -> None:
     """Has the first of several groups that read a group's result compute it for all of them, as another result, if both
     are elementwise work of the same shape: it need not read it then."""
-    first = min(readers, key=lambda g: position[g.root])
+    result = group.root.results[0]
+    readers = [g for g in again.readers.get(result, ()) if g is not None]
+    if len(readers) < 2 or len(readers) < len(again.readers[result]) or group.several:
+        return
+    first = min(readers, key=lambda g: again.position[g.root])
     both = group.ops | first.ops
-    if group.several or not all(_is_epilogue(g) and g.anchor is None for g in (group, first)):
+    if not all(_is_epilogue(g) and g.anchor is None and g.shape == result.shape for g in (group, first)):
         return
-    if (
-        group.shape != first.shape
-        or group.root.result.shape != first.shape
-        or first.reps.get(group.root.result, 1.0) > 1
-    ):
-        return
-    users = graph.uses[group.root.result]
-    if any(_stays_alone(o) for o in users) or any(
-        o not in first.ops and position[o] < position[first.root] for o in users
-    ):
+    if any(_stays_alone(g.root) for g in readers):
         return  # a concat may have it written in its place
-    if len(both) > MAX_OPS or len(operands_of(both)) > MAX_OPERANDS:
+    if first.reps.get(result, 1.0) > 1 or len(both) > MAX_OPS or len(operands_of(both)) > MAX_OPERANDS:
         return
     for v, reps in group.reps.items():
         first.reps[v] = max(first.reps.get(v, 0.0), reps)
+    for v in operands_of(group.ops):
+        if group in again.readers.get(v, ()):
+            again.readers[v] = again.readers[v] - {group} | {first}
     first.ops, first.several = both, True
     first.shared.add(group.root)
     group_of.update((op, first) for op in group.ops if group_of.get(op) is group)
