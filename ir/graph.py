@@ -481,8 +481,14 @@ is the op's.
 """
 
 
-def rewrite(graph: Graph, rule: Rule, *, level: str | None = None) -> Graph:
-    """A new graph in which `rule` has been asked for every op, in order; the same graph if it has changed nothing."""
+def rewrite(
+    graph: Graph, rule: Rule, *, level: str | None = None, only_with: Callable[[Op], bool] | None = None
+) -> Graph:
+    """A new graph in which `rule` has been asked for every op, in order; the same graph if it has changed nothing.
+
+    `only_with`: tells of an op whether the rule might change a graph that has it; without such an op none is copied."""
+    if only_with is not None and not any(map(only_with, graph.ops)):
+        return graph
     rewriter = _ByRule(graph, rule, level)
     new = rewriter.run()
     return new if rewriter.changed else graph

@@ -36,7 +36,7 @@ def alternate(graph: Graph, *, target: Machine, fits: float = 0.75) -> Graph:
             op.name, operands, {**op.attrs, **KERNEL(replace(plan, alternating=True))}, op.regions, op.loc, names
         )
 
-    return rewrite(graph, rule)
+    return rewrite(graph, rule, only_with=lambda op: op.definition.level == "control")
 
 
 def _weights(body: Graph) -> int:

@@ -106,7 +106,7 @@ def _lift_all(graph: Graph) -> Graph:
                 hoisted[region] = _hoist(region, op.name != "branch")
         return lifts.lift(b, replace(op, regions=tuple(hoisted[region] for region in op.regions)), operands)
 
-    return rewrite(graph, rule)
+    return rewrite(graph, rule, only_with=lambda op: op.definition.level == "control")
 
 
 def _components(ops: list[Op]) -> list[list[Op]]:

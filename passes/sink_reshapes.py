@@ -26,7 +26,8 @@ def sink_reshapes(graph: Graph) -> Graph:
             new = _sink(b, op, operands)
         return None if new is None else [new]
 
-    return rewrite(graph, rule)
+    reshaped = {op.result for op in graph.ops if op.name == "reshape"}
+    return rewrite(graph, rule, only_with=lambda op: op.name != "reshape" and not reshaped.isdisjoint(op.operands))
 
 
 def _absorb(b: Builder, op: Op, x: Value) -> Value | None:

@@ -30,7 +30,11 @@ def split_phases(graph: Graph) -> Graph:
             return None
         return [_interleaved(b, operands, attrs, op.result)]
 
-    return rewrite(graph, rule)
+    return rewrite(graph, rule, only_with=_is_dilated)
+
+
+def _is_dilated(op: Op) -> bool:
+    return op.name == "conv" and any(n > 1 for n in op.attrs["input_dilation"])
 
 
 def _interleaved(b: Builder, operands: Sequence[Value], attrs: Any, result: Value) -> Value:
