@@ -35,6 +35,7 @@ from gluonjit.passes.partition import Halves, divide, saved_bytes, sources
 from gluonjit.passes.pipelines import GRADIENT_PIPELINE, JOINT_PIPELINE
 from gluonjit.passes.row_gradients import row_gradients
 from gluonjit.runtime import backend as backends
+from gluonjit.runtime.collector import without_collector
 from gluonjit.runtime.executable import Executable
 from gluonjit.runtime.numpy_memory import InKeptBlocks
 from gluonjit.runtime.watching import Watch
@@ -250,11 +251,12 @@ class Computation:
         """The forward computation that saves what the gradient would have to compute again."""
         found = self._forwards.get((wrt, heads, rows))
         if found is None:
-            joint, additions = row_gradients(self.joint(wrt, heads), rows)
-            halves = divide(joint, recompute=(self._remat or default_remat()) == "all", sections=True)
-            count = len(self.graph.outputs)
-            saved = saved_bytes(halves, count)
-            found = Forward(self._compile(halves.forward), count, self._made(halves, wrt, heads, additions), saved)
+            with without_collector():
+                joint, additions = row_gradients(self.joint(wrt, heads), rows)
+                halves = divide(joint, recompute=(self._remat or default_remat()) == "all", sections=True)
+                count = len(self.graph.outputs)
+                saved = saved_bytes(halves, count)
+                found = Forward(self._compile(halves.forward), count, self._made(halves, wrt, heads, additions), saved)
             self._forwards[wrt, heads, rows] = found
         return found
 

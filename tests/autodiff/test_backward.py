@@ -1,10 +1,14 @@
 """What a gradient's graph takes and gives, argument by argument."""
 
+import functools
+import gc
+
 import numpy as np
 
 from gluonjit.autodiff.backward import Cotangent, Presence, Result, Value
 from gluonjit.autodiff.computation import Computation
 from gluonjit.ir.graph import Builder
+from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.types import F32, TensorType
 from gluonjit.operators import registry
 from gluonjit.operators.registry import operator_graph
@@ -47,3 +51,19 @@ def test_results_that_may_have_no_cotangent_are_told_apart():
     backward = Computation(b.build([loss, b.emit("mx.exp", [x])[0]])).backward((0,), (0, 1))
     assert backward.presences == (Presence(0),) and [c.head for c in backward.cotangents] == [0, 1]
     assert not backward.cotangents[0].is_read
+
+
+def test_the_garbage_collector_rests_while_a_gradient_is_made():
+    b = Builder("g", "expanded")
+    x = b.input("x", TensorType(F32, (3,)))
+    rests = []
+
+    def compile(graph):
+        rests.append(not gc.isenabled())
+        return functools.partial(evaluate, graph)
+
+    computation = Computation(b.build([b.exp(x)]), compile, after=lambda *_: rests.append(not gc.isenabled()))
+    heads = computation.differentiable((0,))
+    rests.clear()
+    computation.forward((0,), heads)
+    assert rests and all(rests) and gc.isenabled()
