@@ -106,8 +106,9 @@ def _alone(op: Op, read: Container[Value], target: Machine) -> dict[str, Any] | 
     if definition.level == "control":
         return KERNEL(find_kernel(op.name)())
     if op.name == "fused":
-        nbytes = sum(hint(v.type.nbytes) for v in (*op.operands, *op.results))
-        return KERNEL(Loops(streaming=nbytes > target.l3, ahead=_fetched_ahead(op, target)))
+        given, made = (sum(hint(v.type.nbytes) for v in values) for values in (op.operands, op.results))
+        streaming = given + made > target.l3 and made > target.l2  # sums of large values stay in the cache
+        return KERNEL(Loops(streaming=streaming, ahead=_fetched_ahead(op, target)))
     return None
 
 
