@@ -188,6 +188,8 @@ class _Lowering:
         self._of_any_length: dict[Op, AnySize] = {} if self._dims else of_any_length(graph.ops)
         self._brief = _brief(graph, self.target)
         self._kernels: dict[Hashable, str] = {}
+        self._for_any: dict[Hashable, AnySize | None] = {}
+        """What serves ops of any size, by what they say: repeated layers have many equal ones."""
         self.relies = False
         """Whether a kernel of the library relies on open dimensions not being 1."""
 
@@ -286,7 +288,12 @@ class _Lowering:
         if (found := self._of_any_length.get(op)) is not None:
             return found
         code = None if self._dims else code_of(op)
-        return (code and code.for_any_size(op, self.target)) or AnySize(op, {})
+        if code is None:
+            return AnySize(op, {})
+        key = op_key(op)
+        if key not in self._for_any:
+            self._for_any[key] = code.for_any_size(op, self.target)
+        return self._for_any[key] or AnySize(op, {})
 
     def kernel(self, op: Op, alone: bool, brief: bool = False, own: tuple[str, ...] = ()) -> str:
         """The name of the function for `op`, which equal ops share; emitted on first use. `brief`: compiled fast rather

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gluonjit.codegen.loops import any_size as loops_of_any_size
 from gluonjit.codegen.loops.any_size import any_size
 from gluonjit.ir.annotations import KERNEL, STRIDES, THREADS
 from gluonjit.ir.graph import Builder
@@ -175,3 +176,14 @@ def test_layers_of_other_widths_compile_less(object_cache, lowered):
         for a, b in zip(got, evaluate(graph, inputs)[0], strict=True):
             np.testing.assert_array_equal(a, b)
     assert counts[0] == 2 and counts[1:] == [1, 1, 1]  # sorting has a kernel for each size
+
+
+def test_equal_layers_are_opened_once(object_cache, monkeypatch):
+    asked = []
+    whole = loops_of_any_size._computing
+    monkeypatch.setattr(loops_of_any_size, "_computing", lambda *given: asked.append(1) or whole(*given))
+    b = Builder("layers", "traced")
+    g = b.input("g", f32(32))
+    inputs = [b.input(f"x{k}", f32(2, 32, 64)) for k in range(3)]
+    compile_graph(b.build([b.sort(b.mul(x, b.broadcast(g, shape=x.shape, dims=(1,))), axis=2)[0] for x in inputs]))
+    assert len(asked) == 1
