@@ -35,13 +35,16 @@ class CallChain:
         """The bytes of the arena, by the number of threads."""
         self._arena = 0
         """The address of the arena that the tables name."""
+        self.runs = 0
+        """How many runs have ended, even if a signal's handler has raised an error then."""
 
     def run(self, count: int) -> None:
         """Runs the first `count` calls, at least one."""
         if executable.watcher is not None:  # it learns of each function
+            self._arena = 0
             for call in self._calls[:count]:
                 call()
-            self._arena = 0
+            self.runs += 1
             return
         most = self._most[count - 1]
         if most > 1:
@@ -58,6 +61,9 @@ class CallChain:
         self._words[Chain.COUNT] = count
         try:
             entry = native.entry().chain
-            threads.run(entry, self._table, most, self._costs[count - 1], self._functions[0].flush)
+            try:
+                threads.run(entry, self._table, most, self._costs[count - 1], self._functions[0].flush)
+            finally:
+                self.runs += 1
         finally:
             self._arenas.put(arena)

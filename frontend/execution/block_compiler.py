@@ -31,6 +31,7 @@ from gluonjit.ir.structure import graph_key
 from gluonjit.ir.types import IRError, TensorType, type_of
 from gluonjit.language.modes import is_training, modes
 from gluonjit.language.source import stacklevel, user_loc
+from gluonjit.ndarray import deferred
 from gluonjit.runtime.backend import Callee
 from gluonjit.runtime.collector import without_collector
 from gluonjit.runtime.executable import Executable
@@ -117,6 +118,7 @@ class BlockCompiler:
 
     def code(self, call: Arguments, args: Sequence[Any], waits: bool) -> BlockCode:
         """The code for a call, made if need be. `waits`: until it is compiled; else it may still be compiling."""
+        deferred.settle()  # not while a trace runs
         with self.store.lock, without_collector():
             key: Any = call[KEY]
             types = call.types

@@ -8,6 +8,7 @@ itself.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -78,8 +79,10 @@ class CachedCall:
         """Whether parameters that compiled code reads only as packed copies may be freed."""
         self._latest: BlockCode | None = None
         """The code of the last call that could have gone directly to native code."""
+        self.drops = 0
+        """How many traces have been dropped."""
         self.replay: Callable[[], Any] = no_replay
-        """Gives the `StepReplay` that its recorded calls may be a part of, or None."""
+        """Gives the `StepReplay` that begins with its recorded calls, or None."""
 
     def __call__(self, *args: Any) -> Any:
         call = self._arguments(args)
@@ -100,9 +103,13 @@ class CachedCall:
 
     def deferred(self, args: tuple[Any, ...]) -> Any:
         """The result of a call that is a part of a step to be replayed; None if this one is not."""
-        if self.replay is no_replay or not modes.recording or (replay := self.replay()) is None:
+        if not modes.recording:
             return None
-        return replay.takes(self, args)
+        step = deferred.now.step
+        if step is not None and step.owner == threading.get_ident():
+            return step.takes(self, args)
+        replay = self.replay()
+        return replay.begins(self, args) if replay is not None else None
 
     @property
     def is_watched(self) -> bool:
@@ -170,6 +177,7 @@ class CachedCall:
         with self.store.lock:
             self.compiler.discard(log)
             self.block._fast_call, self.replay = None, no_replay
+            self.drops += 1
 
     def look_again(self) -> None:
         """Makes the next call take the Python path, which sets attributes again, even for the last signature."""

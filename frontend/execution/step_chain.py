@@ -53,6 +53,7 @@ class StepChain:
     * `keys[i]`: the array for the random key of a call, None if it has none.
     * `gradients`: the variables whose gradients it writes.
     * `states`: arrays whose new values the chain leaves elsewhere: pairs of both.
+    * `chain`: the calls, of which the first `halves` compute the gradients.
     """
 
     def __init__(self, calls: Sequence[ObservedCall], update: Bound) -> None:
@@ -86,7 +87,7 @@ class StepChain:
                 raise Unfit
         if len({call.function.flush for call in chain}) > 1 or self._kept_bytes > MOST_BYTES:
             raise Unfit
-        self.run = CallChain(chain).run
+        self.chain = CallChain(chain)
         del self._calls, self._inputs, self._saved, self._cotangents
 
     def _kept(self, t: Any) -> np.ndarray:

@@ -30,10 +30,12 @@ from gluonjit.language import rng
 from gluonjit.language.forms import ARRAY
 from gluonjit.language.interrupts import Uninterrupted
 from gluonjit.language.modes import Scope, modes
+from gluonjit.language.running import no_trace
 from gluonjit.ndarray import NDArray, deferred
-from gluonjit.ndarray.deferred import complete, deferred_class, elements, made, origin_of, storage_of
+from gluonjit.ndarray.deferred import complete, deferred_class, elements, made, origin_of, stand_in, storage_of
 from gluonjit.ndarray.gradient_listeners import listeners
 from gluonjit.ndarray.observed_steps import Observation, ObservedCall
+from gluonjit.ndarray.variable import Variable
 from gluonjit.runtime import mode
 from gluonjit.runtime.executable import Bound
 from gluonjit.runtime.storage import EPOCH, Storage
@@ -51,6 +53,8 @@ def replay(observation: Observation, trainer: Any, updates: Sequence[Any], step:
     (`optimizer.step.BoundStep`, or None); None if nothing can."""
     if not (observation.fits and observation.is_complete and step is not None and isinstance(step.call, Bound)):
         return None
+    if not all(map(_is_up_to_date, observation.calls)):
+        return None
     try:
         chain = StepChain(observation.calls, step.call)
     except (Unfit, IRError):
@@ -64,13 +68,35 @@ def replay(observation: Observation, trainer: Any, updates: Sequence[Any], step:
     return StepReplay(observation.calls, chain, trainer, updates, step)
 
 
+def _is_up_to_date(call: ObservedCall) -> bool:
+    """Whether the next call would run the same code on the same arrays: programs may change blocks and parameters
+    before a step has ended."""
+    held, variables = call.arrays[call.arguments :], [x for x in call.sources if isinstance(x, Variable)]
+    if not any(code is call.code for code in call.caller.store.entries):
+        return False
+    if any(p._plain is not x for p, x in zip(call.code.trace.params, held)):
+        return False
+    return all(any(x._grad_state is variable for x in held) for variable in variables)
+
+
 class _Link:
     """What `StepReplay.takes` needs to know of a call, at hand."""
 
-    __slots__ = ("arguments", "caller", "counts", "from_calls", "key", "kinds", "rebuild", "results", "streams")
+    __slots__ = (
+        "arguments",
+        "caller",
+        "counts",
+        "drops",
+        "from_calls",
+        "key",
+        "kinds",
+        "rebuild",
+        "results",
+        "streams",
+    )
 
     def __init__(self, call: ObservedCall, chain: StepChain, i: int) -> None:
-        self.caller, self.counts = call.caller, call.caller.log.counts
+        self.caller, self.counts, self.drops = call.caller, call.caller.log.counts, call.caller.drops
         self.kinds = [x.__class__ for x in call.arrays[: call.arguments]]
         self.arguments, self.from_calls = chain.arguments[i], chain.from_calls[i]
         self.key, self.streams = chain.keys[i], call.code.session.streams
@@ -114,10 +140,12 @@ class StepReplay:
         self._held = [*{id(x): x for x in held}.values()]
         """The arrays that every step reads or writes."""
         self._params = [p for call in calls for p in call.code.trace.params]
+        self._trained = trainer._params
         self._deferral = [(x, x.__class__, deferred_class(x.__class__)) for x in self._held]
         self._as_observed = self._now()
-        for call in calls:
-            call.caller.replay = weakref.ref(self)
+        self._is_computed = False
+        """Whether the chain has run, and only what must follow may be missing."""
+        calls[0].caller.replay = weakref.ref(self)
 
     def _now(self) -> list[Any]:
         """What must be the same objects in each step."""
@@ -125,6 +153,7 @@ class StepReplay:
         now += [x._grad_state for x in self._parameters]
         now += [x.request for x in self._chain.gradients]
         now += [x._grad for x in self._chain.gradients]
+        now += [p._grad_req for p in self._trained]
         return now
 
     # ---- a step that waits
@@ -133,51 +162,56 @@ class StepReplay:
     def owner(self) -> int:
         return self._owner
 
-    def takes(self, caller: Any, args: tuple[Any, ...]) -> Any:
-        """The result of a recorded call of a block, to be computed later; None if it is another one."""
+    def begins(self, caller: Any, args: tuple[Any, ...]) -> Any:
+        """The result of the first call of a step, to be computed later; None if it cannot be."""
         with deferred.lock:
-            waiting = deferred.now.step
-            if waiting is not self:
-                if waiting is not None and waiting.owner == threading.get_ident():
-                    waiting.settle()  # a step that was begun and not ended
-                if deferred.now.step is not None or caller is not self._links[0].caller or not self._may_begin():
-                    return None
-                self._position, self._arguments, self._results, self._deferred = 0, [], [], []
-            i = self._position
-            link = self._links[i] if i < len(self._links) else None
-            arguments = None
-            if link is not None and caller is link.caller and (i == 0 or self._is_usual()):
-                arguments = self._checked(link, args)
-            if link is None or arguments is None:
-                self.settle()
+            if deferred.now.step is not None or not self._may_begin():
                 return None
-            if i == 0:
-                self._owner = threading.get_ident()
-                deferred.now.step = self
-                for x, _, kind in self._deferral:
-                    x.__class__ = kind
-            if link.key is not None:
-                link.key[:] = rng.reserve(link.streams)
-            for x, own, place in zip(arguments, link.kinds, link.arguments):
-                if place is not None:
-                    place.set(elements(x))
-                    if x.__class__ is own:
-                        self._deferred.append((x, own))
-                        x.__class__ = deferred_class(own)
-            results = []
-            for kind, place in link.results:
-                array = np.empty(place.shape, place.dtype)
-                place.set(array)
-                results.append(made(kind, array))
-            self._arguments.append(arguments)
-            self._results.append(results)
-            self._position += 1
-            link.counts["calls"] += 1
-        return results[0] if link.rebuild is None else link.rebuild(results)
+            self._position, self._is_computed = 0, False
+            arguments = self._checked(self._links[0], args)
+            if arguments is None:
+                return None
+            self._owner = threading.get_ident()
+            self._arguments, self._results, self._deferred = [], [], []
+            deferred.now.step = self
+            for x, _, kind in self._deferral:
+                x.__class__ = kind
+            return self._noted(self._links[0], arguments)
 
-    def _is_usual(self) -> bool:
-        """Whether this thread is the one whose step waits, in the modes of such a step."""
-        return modes.training and modes.recording and not modes.anomalies and self._owner == threading.get_ident()
+    def takes(self, caller: Any, args: tuple[Any, ...]) -> Any:
+        """The result of a call of this step, to be computed later; None, and the step is settled, if it is another."""
+        with deferred.lock:
+            if deferred.now.step is not self:
+                return None
+            link = self._links[self._position] if self._position < len(self._links) else None
+            usual = modes.training and modes.recording and not modes.anomalies
+            if link is not None and link.caller is caller and usual and not caller.is_watched:
+                arguments = self._checked(link, args)
+                if arguments is not None:
+                    return self._noted(link, arguments)
+            self.settle()
+        return None
+
+    def _noted(self, link: _Link, arguments: list[Any]) -> Any:
+        """The deferred result of the next call."""
+        if link.key is not None:
+            link.key[:] = rng.reserve(link.streams)
+        for x, own, place in zip(arguments, link.kinds, link.arguments):
+            if place is not None:
+                place.set(elements(x))
+                if x.__class__ is own:
+                    self._deferred.append((x, own))
+                    x.__class__ = deferred_class(own)
+        results = []
+        for kind, place in link.results:
+            array = np.empty(place.shape, place.dtype)
+            place.set(array)
+            results.append(made(kind, array))
+        self._arguments.append(arguments)
+        self._results.append(results)
+        self._position += 1
+        link.counts["calls"] += 1
+        return results[0] if link.rebuild is None else link.rebuild(results)
 
     def _may_begin(self) -> bool:
         if not (modes.training and modes.recording) or modes.anomalies or listeners or mode.is_kept_off():
@@ -192,7 +226,7 @@ class StepReplay:
 
     def _checked(self, link: _Link, args: tuple[Any, ...]) -> list[Any] | None:
         """The arguments for a call; None if they are not such as were observed."""
-        if len(args) != len(link.kinds):
+        if len(args) != len(link.kinds) or link.caller.drops != link.drops:
             return None
         arguments: list[Any] = []
         for k, (x, own, place) in enumerate(zip(args, link.kinds, link.arguments)):
@@ -235,24 +269,33 @@ class StepReplay:
 
     def settle(self) -> None:
         """Computes what the step has called so far, in the ordinary way as far as the tape has to know of it."""
-        with deferred.lock, Uninterrupted():
+        with deferred.lock, Uninterrupted(), no_trace():
             if deferred.now.step is not self:
                 return
-            has_gradients = self._position > len(self._calls)
-            self._undefer()
-            if has_gradients:
-                self._run(self._chain.halves)
+            if self._is_computed or self._position > len(self._calls):
+                self._misses = self._idle = 0  # half a step saved
+                self._compute(self._chain.halves)
                 return
             self._misses += 1
             if self._misses >= MISSES:
                 self._end()
-            with Scope(True, True):
-                for i, (call, results) in enumerate(zip(self._calls, self._results)):
-                    arrays, key = [*self._arguments[i], *call.arrays], self._chain.keys[i]
-                    found = call.caller.recorded_now(call.code, arrays, None if key is None else key.copy())
-                    for x, own, y in zip(results, self._result_kinds[i], found, strict=True):
-                        y._grad_state.node.place = call.node.place  # the user's line, which this is not
-                        complete(x, own, y._grad_state, y)
+            try:
+                with Scope(True, True):
+                    self._record()
+            finally:
+                self._undefer()
+
+    def _record(self) -> None:
+        """Computes the calls so far one by one, noted on the tape."""
+        ordinary = {id(x): own for x, own, _ in self._deferral} | {id(x): own for x, own in self._deferred}
+        for i, (call, results) in enumerate(zip(self._calls, self._results)):
+            given = [*self._arguments[i], *call.arrays]
+            arrays = [stand_in(x, ordinary[id(x)]) if id(x) in ordinary else x for x in given]
+            key = self._chain.keys[i]
+            found = call.caller.recorded_now(call.code, arrays, None if key is None else key.copy())
+            for x, own, y in zip(results, self._result_kinds[i], found, strict=True):
+                y._grad_state.node.place = call.node.place  # the user's line, which this is not
+                complete(x, own, y._grad_state, y)
 
     def ends_with_update(self) -> bool:
         """Takes the whole step, if all but the trainer's `step` has been called; its `rescale_grad` is set."""
@@ -264,85 +307,94 @@ class StepReplay:
                     self._end()
                 return False
             usual = trainer._kvstore is None and not trainer._params_to_init and trainer._kv_initialized
-            if self._position <= len(self._calls) or not usual or hasattr(trainer, "_amp_loss_scaler"):
+            usual = usual and not hasattr(trainer, "_amp_loss_scaler") and self._is_bound(trainer)
+            if self._position <= len(self._calls) or not usual:
                 self.settle()
                 return False
-            self._undefer()
             try:
-                has_numbers, others = self._numbers(trainer)
+                updates = self._counted()
             except BaseException:
-                self._run(self._chain.halves)
+                self.settle()
                 raise
-            if not has_numbers:
-                self._run(self._chain.halves)
-                if others is None:
-                    return False
-                trainer._steps.take(others)
+            # An optimizer that looks at gradients has had them computed.
+            if updates is None and deferred.now.step is self:
+                self._compute(self._chain.halves + 1)
             else:
-                try:
-                    self._run(self._chain.halves + 1)
-                finally:
-                    _note_writes(self._written)
+                self.settle()
+                trainer._steps.take(self._updates if updates is None else updates)
             for _, _, weight in self._work:
                 weight._fresh_grad = False
             self._misses = self._idle = 0
         return True
 
-    def _states_now(self) -> list[Any]:
-        """The states of the weights that have some."""
-        return [x for x in map(self._updater.states.get, self._indices) if x is not None]
-
-    def _numbers(self, trainer: Any) -> tuple[bool, Any]:
-        """Sets the numbers of the update and counts it: (True, None). (False, None), and nothing is counted, if it is
-        another one; (False, updates) if that shows only when it is counted."""
-        optimizer = self._optimizer
+    def _is_bound(self, trainer: Any) -> bool:
+        """Whether the trainer's update is still that of the chain, but for its numbers."""
+        optimizer, states = self._optimizer, self._states_now()
         same = trainer._optimizer is optimizer and trainer._updaters[0] is self._updater
-        if not same or self._updater.optimizer is not optimizer or self._step.call is not self._update:
-            return False, None
-        states = self._states_now()
-        if len(states) != len(self._optimizer_states) or not all(map(is_, states, self._optimizer_states)):
-            return False, None
+        same = same and self._updater.optimizer is optimizer and self._step.call is self._update
+        return same and len(states) == len(self._optimizer_states) and all(map(is_, states, self._optimizer_states))
+
+    def _counted(self) -> Any:
+        """Counts the update and sets its numbers; returns None, or what is to be done instead, if the optimizer now
+        wants something else than was observed."""
+        optimizer = self._optimizer
         if self._step.settings is not None and optimizer._has_settings(self._step.settings):
             optimizer._update_count(self._indices)
-            return True, None
+            return None
         indices, gradients, weights = ([*part] for part in zip(*self._work))
         updates = self._updater._prepare(indices, gradients, weights)
         if updates is None:
-            return False, []  # the optimizer has done it all
-        alike = len(updates) == len(self._updates) and all(map(_is_alike, updates, self._updates))
-        if not alike or self._step.call is not self._update or not self._step.is_bound_to(updates):
-            return False, updates
+            return []  # a user's optimizer has done it all
+        if len(updates) != len(self._updates) or not all(map(_is_alike, updates, self._updates)):
+            return updates
         self._step.set_numbers(updates)
         self._step.settings = optimizer._settings(self._indices)
-        return True, None
+        return None
+
+    def _compute(self, count: int) -> None:
+        """Runs the first calls of the chain, all halves at least. What follows is done even if a signal's handler
+        raises an error as soon as the chain has run; if it does so later, by the next one who looks at an array."""
+        if not self._is_computed:
+            before = self._chain.chain.runs
+            try:
+                self._chain.chain.run(count)
+            finally:
+                if self._chain.chain.runs > before:
+                    self._is_computed = True
+                    self._finish(count > self._chain.halves)
+        else:
+            self._finish(True)
+
+    def _finish(self, has_updated: bool) -> None:
+        """Notes what the chain has written, and makes all arrays ordinary ones. May be called again."""
+        for x, new in self._chain.states:
+            np.copyto(elements(x), new)
+        _note_writes([*self._gradients, *(x for x, _ in self._chain.states), *(self._written if has_updated else ())])
+        for variable in self._chain.gradients:
+            variable.fresh = True
+        for call, results, kinds in zip(self._calls, self._results, self._result_kinds):
+            for number, (x, own) in enumerate(zip(results, kinds)):
+                complete(x, own, Edge(call.node, number))  # which `backward` has freed
+        self._undefer()
 
     def _undefer(self) -> None:
-        """Makes what the step reads and writes ordinary arrays again."""
-        deferred.now.step = None
+        """Makes what the step reads and writes ordinary arrays again: no step waits any more."""
         for x, own, _ in self._deferral:
             x.__class__ = own
         for x, own in self._deferred:
             x.__class__ = own
-        self._deferred = []
+        deferred.now.step = None
+        self._arguments, self._results, self._deferred = [], [], []
 
-    def _run(self, count: int) -> None:
-        """Runs the first calls of the chain, all halves at least, and notes what they have written."""
-        self._chain.run(count)
-        for x, new in self._chain.states:
-            x._store(new)
-        _note_writes(self._gradients)
-        for variable in self._chain.gradients:
-            variable.fresh = True
-        for call, results, kinds in zip(self._calls, self._results, self._result_kinds):
-            for r, (x, own) in enumerate(zip(results, kinds)):
-                complete(x, own, Edge(call.node, r))  # which `backward` has freed
-        self._arguments = self._results = []
+    def _states_now(self) -> list[Any]:
+        """The states of the weights that have some."""
+        return [x for x in map(self._updater.states.get, self._indices) if x is not None]
 
     def _end(self) -> None:
         """No further steps are replayed; the trainer may have others observed."""
-        for call in self._calls:
-            if call.caller.replay() is self:
-                call.caller.replay = no_replay
+        caller = self._calls[0].caller
+        if caller.replay() is self:
+            caller.replay = no_replay
         trainer = self._trainer()
         if trainer is not None and trainer._replay is self:
             trainer._replay = None
@@ -352,7 +404,7 @@ def _note_writes(arrays: Sequence[NDArray]) -> None:
     """`NDArray._wrote` for many arrays."""
     watched = False
     for x in arrays:
-        storage = x._storage
+        storage = storage_of(x)
         if storage is not None:
             storage.version += 1
             watched = watched or storage.watched

@@ -141,7 +141,7 @@ def _operator(name: str) -> Callable[[NDArray, Any], Any]:
     both, right_number, _, _ = _TABLE[name]
 
     def method(self: NDArray, other: Any) -> Any:
-        if other.__class__ is NDArray or isinstance(other, NDArray) and other.stype != "default":
+        if other.__class__ is NDArray or isinstance(other, NDArray) and not other._numpy:
             return invoke(_op(both), (self, other), {})
         if isinstance(other, numeric_types):
             return invoke(_op(right_number), (self,), {"scalar": float(other)})

@@ -19,6 +19,7 @@ import numpy as np
 from gluonjit.base import MXNetError
 from gluonjit.ndarray.ndarray import NDArray
 from gluonjit.runtime import forks
+from gluonjit.runtime.storage import Storage
 
 lock = forks.renewed()
 """Held while a deferred step is computed, or begins or ends to wait."""
@@ -34,7 +35,11 @@ class Waiting(Protocol):
     """A deferred step."""
 
     def settle(self) -> None:
-        """Computes what was called so far, and makes its arrays ordinary ones."""
+        """Computes what was called so far, and makes its arrays ordinary ones. `lock` is held."""
+
+    def takes(self, caller: Any, args: Any) -> Any:
+        """The result, deferred, of a recorded call of a block, if the step goes on with it; None if it does not, and
+        then it is settled."""
 
     def takes_backward(self, heads: Any, head_grads: Any, keeps_graph: bool, train_mode: bool) -> bool:
         """Whether the step goes on with this `backward`, which is deferred, too."""
@@ -115,9 +120,11 @@ def _settled(name: str) -> property:
     slot = _SLOTS[name]
 
     def ready(x: Any) -> None:
-        settle()
-        if isinstance(x, Deferred):
-            raise MXNetError("this result does not exist, since the step of training that computes it has failed")
+        with lock:
+            if isinstance(x, Deferred) and now.step is not None:
+                now.step.settle()
+            if isinstance(x, Deferred):
+                raise MXNetError("this result does not exist, since the step of training that computes it has failed")
 
     def get(x: Any) -> Any:
         ready(x)
@@ -153,6 +160,19 @@ def made(kind: type, array: np.ndarray) -> Any:
     _set_origin(x, None)
     _set_storage(x, None)
     return x
+
+
+def stand_in(x: Any, own: type) -> Any:
+    """An ordinary array of the class `own` that is the same as `x`, which stays deferred."""
+    y: Any = _new(own)
+    storage = storage_of(x)
+    if storage is None:
+        storage = Storage()
+        _set_storage(x, storage)
+    _set_elements(y, elements(x))
+    _set_storage(y, storage)
+    _set_origin(y, origin_of(x))
+    return y
 
 
 def complete(x: Any, own: type, origin: Any, like: Any = None) -> None:

@@ -183,6 +183,12 @@ ACTIONS: dict[str, Callable[..., Any]] = {
     "pickle": lambda t, x, y, out, loss: t.look(pickle.loads(pickle.dumps(out))),
     "detach": lambda t, x, y, out, loss: t.look(out.detach() * 2),
     "arithmetic": lambda t, x, y, out, loss: t.look((out * 2).sum()),
+    "arithmetic behind another": lambda t, x, y, out, loss: t.look(y - out, t.params[1].data() * t.params[1].data()),
+    "another loss": lambda t, x, y, out, loss: t.look(gluon.loss.L1Loss()(out, y)),
+    "op hook": lambda t, *_: t.loss.register_op_hook(lambda name, op, z: t.outcomes.append(name)),
+    "factor of the loss": lambda t, *_: setattr(t.loss, "_weight", 3.0 - t.loss._weight),
+    "hybridized anew": lambda t, x, *_: (t.net.hybridize(), t.look(t.net(x))),
+    "attach_grad": lambda t, x, *_: x.attach_grad(),
     "another backward": lambda t, x, y, out, loss: loss is not None and loss.backward(retain_graph=True),
     "grad_req": _swap_grad_req,
     "states": lambda t, *_: t.trainer._updaters[0].set_states(t.trainer._updaters[0].get_states()),
@@ -259,6 +265,20 @@ def twins() -> tuple[Twin, Twin]:
     return found
 
 
+def test_gradients_that_are_clipped_cost_a_second_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    twin = ready()
+
+    def clip(point: int, t: Twin, *_: Any) -> None:
+        if point == 3:
+            t.look(t.params[0].grad())
+
+    for _ in range(12):
+        step(twin, *twin.batches[0], clip)
+    calls = launches(monkeypatch)
+    step(twin, *twin.batches[0], clip)
+    assert len(calls) == 2
+
+
 def test_programs_that_look_too_early_are_replayed_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     twin = ready()
     for _ in range(3):
@@ -317,6 +337,92 @@ def test_two_trainers_in_turn() -> None:
         twin.look_at_all()
     assert_same(first.outcomes, other.outcomes)
     assert_same(second.outcomes, other.outcomes)
+
+
+def test_two_networks_share_their_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = Twin(True), Twin(True)
+    second.loss = first.loss
+    for _ in range(SEEN + 1):
+        for twin in (first, second):
+            step(twin, *twin.batches[0])
+    calls = launches(monkeypatch)
+    for twin in (first, second):
+        step(twin, *twin.batches[0])
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize("change", ["factor", "request", "values", "input"])
+def test_a_change_at_the_end_of_the_observed_step(change: str) -> None:
+    """What the calls of that step did is not what those of the next one do."""
+    twins = [Twin(replays) for replays in (True, False)]
+    for twin in twins:
+        for k in range(SEEN + 4):
+            mx.random.seed(k)
+            x, y = twin.batch(5, k)
+            if k == SEEN - 1 and change == "input":
+                x.attach_grad()
+                twin.views.append(x)
+
+            def act(point: int, twin: Twin, *_: Any, last: bool = k == SEEN - 1) -> None:
+                if last and point == 3 and change == "factor":
+                    twin.loss._weight = 2.0
+                elif last and point == 3 and change == "request":
+                    twin.net[0].collect_params().setattr("grad_req", "add")
+                elif last and point == 3 and change == "values":
+                    twin.net[0].initialize(mx.init.One(), force_reinit=True)
+
+            try:
+                twin.look(step(twin, x, y, act))
+            except UserWarning as e:
+                twin.outcomes.append(str(e))
+        twin.look_at_all()
+        twin.look(*(x.grad for x in twin.views))
+    assert_same(*(twin.outcomes for twin in twins))
+
+
+def test_a_parameter_outside_of_the_chain_is_stale() -> None:
+    twin = ready()
+    other = nn.Dense(3, in_units=2)
+    other.initialize()
+    other.collect_params().setattr("grad_req", "null")
+    params = gluon.ParameterDict()
+    params.update(twin.net.collect_params())
+    params.update(other.collect_params())
+    twin.trainer = gluon.Trainer(params, "sgd")
+    for _ in range(SEEN + 1):
+        step(twin, *twin.batches[0])
+    assert twin.trainer._replay is not None
+    other.collect_params().setattr("grad_req", "write")
+    with pytest.raises(UserWarning, match="has not been updated by backward"):
+        step(twin, *twin.batches[0])
+
+
+def test_other_threads_wait_for_the_step() -> None:
+    """One reads a gradient, or fills the batch anew, as soon as `backward` has returned."""
+    net, loss_of = nn.Dense(256, in_units=256), gluon.loss.L2Loss()
+    net.initialize()
+    net.hybridize()
+    loss_of.hybridize()
+    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.0})
+    values = [np.full((128, 256), k, np.float32) for k in (1, 2)]
+    x, y = mx.nd.array(values[0]), mx.nd.zeros((128, 256))
+    found: list[np.ndarray] = []
+
+    def read_and_fill() -> None:
+        found.append(net.weight.grad().asnumpy())
+        x[:] = 9
+
+    for k in range(SEEN + 30):
+        x[:] = values[k % 2]
+        with autograd.record():
+            loss = loss_of(net(x), y)
+        loss.backward()
+        thread = threading.Thread(target=read_and_fill)
+        thread.start()
+        trainer.step(128)
+        thread.join()
+        assert np.array_equal(found[-1], found[k % 2])
+    assert trainer._replay is not None
 
 
 def test_numpy_arrays() -> None:
