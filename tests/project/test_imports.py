@@ -97,6 +97,9 @@ the command, or by MLServer and Triton."""
 OF_OTHERS = {"pytest": "frontend/tools/pytest_plugin.py", "pygments": "ir/highlight.py"}
 """Modules that a program which has the package imports, as a plug-in."""
 
+CHECKED = {"typing_extensions"}
+"""Modules that the type checker alone reads, and has itself."""
+
 
 class Import(NamedTuple):
     name: str  # dotted; for `from a import b`, a.b
@@ -154,7 +157,7 @@ def complaint(part: str, found: Import, where: str = "") -> str | None:
             return f"import {top} inside the function that uses it"
     elif top in SERVER and where.startswith("frontend/tools/serving/"):
         pass
-    elif top in sys.stdlib_module_names or top in EARLY:
+    elif top in sys.stdlib_module_names or top in EARLY or top in CHECKED and not found.early:
         pass
     elif top in ANYWHERE:
         if part == "ir" and found.early:
