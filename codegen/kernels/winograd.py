@@ -21,8 +21,7 @@ position.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -31,14 +30,23 @@ from gluonjit.codegen.kernels.epilogue import Epilogue, find_anchor
 from gluonjit.codegen.kernels.linear_map import linear_map
 from gluonjit.codegen.kernels.matmul import panel_variants, share, unravel
 from gluonjit.codegen.kernels.pixel_tiles import Axis
-from gluonjit.codegen.kernels.tiles import Fetch, Fetches, Tile, prefetch, steps
+from gluonjit.codegen.kernels.tiles import Fetch, Fetches, Tile, steps
 from gluonjit.codegen.kernels.winograd_channels import BLOCK, BLOCK_UNIT, any_channels
 from gluonjit.codegen.kernels.winograd_fetch import Pixels, Tiling, next_block
+from gluonjit.codegen.kernels.winograd_windows import (
+    Channels,
+    Image,
+    Span,
+    Tiled,
+    Windows,
+    clear,
+    share_transform,
+    vectors,
+)
 from gluonjit.codegen.text.kernel_code import writes
 from gluonjit.codegen.text.llvm import Function, Module
 from gluonjit.codegen.threads.calls import barrier
-from gluonjit.common.cook_toom import transform
-from gluonjit.ir.dims import Dim, Extent, divides, hint, is_less, least_usual, named
+from gluonjit.ir.dims import Dim, least_usual, named
 from gluonjit.ir.graph import Op
 from gluonjit.ir.kernels.product_plans import Winograd
 from gluonjit.ir.kernels.winograd_memory import WinogradMemory
@@ -46,8 +54,6 @@ from gluonjit.ir.windows import strides_of
 
 _SPREAD = 4
 """The register tiles over which fetching the next panel is spread if their number in a block is open."""
-_CHANNELS = 4
-"""Vectors of channels per task, where threads share a transform."""
 
 
 @writes(Winograd, for_any_size=any_channels)
@@ -57,48 +63,11 @@ def lower_winograd(name: str, op: Op, module: Module) -> None:
     _Winograd(module.function(name), op).write()
 
 
-class Tiled:
-    """One spatial axis, cut into tiles of `outputs` pixels of the result."""
-
-    def __init__(self, f: Function, axis: Axis, outputs: int) -> None:
-        self.axis, self.outputs = axis, outputs
-        self.count: Any = f.div(f.add(axis.out, outputs - 1), outputs)
-        """The number of tiles; a value of code where it is neither known nor a polynomial."""
-        self.usual = -(-hint(axis.out) // outputs)
-        self.transform = transform(outputs, axis.taps)
-        self.extent = len(self.transform.input)
-        """Pixels along each axis of a window of the input."""
-
-    @property
-    def is_padded(self) -> bool:
-        """Whether some window is partly outside, as far as that is known."""
-        if not isinstance(self.count, (int, Dim)):
-            return True
-        last = (self.count - 1) * self.outputs - self.axis.low + self.extent - 1
-        return self.axis.low > 0 or not is_less(last, self.axis.size)
-
-    @property
-    def is_ragged(self) -> bool:
-        """Whether the last tile is partly outside of the result, as far as that is known."""
-        return not divides(self.outputs, self.axis.out)
-
-
-class Span(NamedTuple):
-    """Tiles [first, last) of the result, which lie in slots [0, last - first) of scratch memory."""
-
-    first: Any
-    last: Any
-
-
 class Product(NamedTuple):
     """Which of the products."""
 
     position: Any
     panel: Any
-
-
-Channels = tuple[Any, Any]
-"""[low, high)."""
 
 
 def lower_heights(count: Any, rows: int) -> list[int]:
@@ -137,25 +106,22 @@ class _Winograd:
         self.x_strides = (image, row[0] if row else 0, pixel)
         self.x, self.w = f.table(which), f.table(1)
         self.epilogue = Epilogue(f, op, anchor)
-        self.vector = Tile(f, self.dtype, 1)
-        self.scalar, self.lanes, self.item = self.vector.scalar, self.vector.lanes, self.dtype.itemsize
-        self.align = self.lanes * self.item
+        self.scalar, self.item = Tile(f, self.dtype, 1).scalar, self.dtype.itemsize
+        self.align = f.target.lanes(self.dtype) * self.item
 
         extents = (self.rows.extent, self.columns.extent)
         memory = WinogradMemory.of(self.tile, extents, self.count, self.depth, self.filters, self.item, f.target)
         self.inputs, self.outputs = memory.inputs, memory.outputs
         scratch = f.table(len(body.inputs) + 1)
-        self.zeros, self.window = scratch, f.gep("i8", scratch, memory.zeros)
         if self.tile.block > 0:
             transformed = f.gep("i8", scratch, memory.own)
         else:
             transformed, self.team = f.table(len(body.inputs) + 2), f.table(len(body.inputs) + 3)
         self.v, self.m = transformed, f.gep("i8", transformed, self.inputs.nbytes)
-        self.row_bytes = memory.zeros
-        """Bytes of a row of a window that is put together where part of it lies outside of the input."""
-        self.is_dense = self.x_strides[2] == self.depth
-        with f.for_(0, memory.zeros // self.item, self.lanes) as loop:
-            f.store(self.vector.vector, "zeroinitializer", f.gep(self.scalar, scratch, loop.index), self.align)
+        image = Image(self.x, self.x_strides, self.images, self.depth, self.dtype)
+        cuts = (self.rows.of_input, self.columns.of_input)
+        self.windows = Windows(f, image, cuts, (self.v, self.inputs), (scratch, memory.zeros))
+        clear(f, self.dtype, scratch, memory.zeros)
 
     def write(self) -> None:
         if self.tile.block > 0:
@@ -178,7 +144,7 @@ class _Winograd:
             stop = f.min(f.add(block.index, self.block), last)
             span = Span(f.mul(block.index, rows), f.min(f.mul(stop, rows), self.count))
             with f.for_(*span, hint="tile") as t:
-                self._input(t.index, f.sub(t.index, span.first), (0, self.depth))
+                self.windows.transform(t.index, f.sub(t.index, span.first), (0, self.depth))
             # Not one loop over both: with open channels, a division takes as long as some terms.
             with f.for_(0, self.positions, hint="position") as position:
                 with f.for_(0, self.panels, hint="panel") as panel:
@@ -191,93 +157,13 @@ class _Winograd:
         """When a thread transforms the next block's windows, all others have multiplied this one's; when it multiplies,
         they have transformed its products. So there is no barrier at the end."""
         f = self.f
-        self._share(span, self.depth, self._input)
+        share_transform(f, self.dtype, span, self.depth, self.windows.transform)
         barrier(f, self.team)
         with f.for_(*share(f, self.positions * self.panels), hint="product") as task:
             position, panel = unravel(f, task.index, [self.positions, self.panels])
             self._product(Product(position, panel), f.sub(span.last, span.first))
         barrier(f, self.team)
-        self._share(span, self.filters, self._output)
-
-    def _share(self, span: Span, channels: Extent, step: Callable[[Any, Any, Channels], None]) -> None:
-        """This thread's part of a transform of some tiles and all channels."""
-        f, some = self.f, _CHANNELS * self.lanes
-        parts, count = f.div(f.add(channels, some - 1), some), f.sub(span.last, span.first)
-        with f.for_(*share(f, f.mul(count, parts)), hint="task") as task:
-            slot, part = unravel(f, task.index, [count, parts])
-            low = f.mul(part, some)
-            step(f.add(span.first, slot), slot, (low, f.min(f.add(low, some), channels)))
-
-    # ---- input transform
-
-    def _input(self, t: Any, slot: Any, channels: Channels) -> None:
-        """Bᵀ d B of tile `t`."""
-        f, rows, columns = self.f, self.rows, self.columns
-        image, ty, tx = unravel(f, t, [self.images, rows.count, columns.count])
-        top = f.sub(f.mul(ty, rows.outputs), rows.axis.low)
-        left = f.sub(f.mul(tx, columns.outputs), columns.axis.low)
-        source = f.gep(self.scalar, self.x, f.mul(image, self.x_strides[0]))
-        pointers = [f.gep("i8", self.window, k * self.row_bytes) for k in range(rows.extent)]
-        following: list[str] = []
-        if not self.is_dense:
-            self._copy_window(source, top, left, channels)
-        else:
-            there = [self._row(source, f.add(top, k), left) for k in range(rows.extent)]
-            step = f.extent(columns.extent * self.depth)
-            # Not `inbounds`: there need not be a next tile.
-            following = [f.op(f"getelementptr {self.scalar}, ptr {p}, i64 {step}") for p in there]
-            if columns.is_padded:
-                # A window that crosses the border is assembled in scratch memory, with zeros for missing columns.
-                right = f.op(f"icmp sgt i64 {f.add(left, columns.extent)}, {f.extent(columns.axis.size)}")
-                outside = f.op(f"or i1 {right}, {f.op(f'icmp slt i64 {left}, 0')}")
-                with f.if_(outside):
-                    self._copy_window(source, top, left, channels)
-                there = [f.op(f"select i1 {outside}, ptr {a}, ptr {b}") for a, b in zip(pointers, there)]
-            pointers = there
-        target = f.gep("i8", self.v, f.mul(slot, self.inputs.tile))
-        for tile, c in self._vectors(channels, self.depth):
-            # The part of the next tile that it does not share with this one.
-            for p in following:
-                for k in range(columns.outputs):
-                    prefetch(f, f.op(f"getelementptr {self.scalar}, ptr {p}, i64 {c}"), k * self.depth * self.item)
-            self._transform_input(tile, pointers, c, f.gep(self.scalar, target, c))
-
-    def _row(self, source: str, row: Any, column: Any) -> str:
-        """The pixel at a row and column of the input; zeros where there is no such row."""
-        f = self.f
-        offset = f.add(f.mul(row, self.x_strides[1]), f.mul(column, self.x_strides[2]))
-        # Not `inbounds`: it may lie outside, and is then not read.
-        p = f.op(f"getelementptr {self.scalar}, ptr {source}, i64 {f.extent(offset)}")
-        if not self.rows.is_padded:
-            return p
-        inside = f.op(f"icmp ult i64 {row}, {f.extent(self.rows.axis.size)}")  # unsigned: a negative one is huge
-        return f.op(f"select i1 {inside}, ptr {p}, ptr {self.zeros}")
-
-    def _copy_window(self, source: str, top: Any, left: Any, channels: Channels) -> None:
-        """Puts the window whose first pixel is at row `top`, column `left` of the input together in scratch memory."""
-        f = self.f
-        with f.for_(0, self.rows.extent, hint="row") as row, f.for_(0, self.columns.extent, hint="column") as column:
-            x = f.add(left, column.index)
-            p = self._row(source, f.add(top, row.index), x)
-            inside = f.op(f"icmp ult i64 {x}, {f.extent(self.columns.axis.size)}")
-            p = f.op(f"select i1 {inside}, ptr {p}, ptr {self.zeros}")
-            offset = f.add(f.mul(row.index, self.row_bytes), f.mul(column.index, self.depth * self.item))
-            target = f.gep("i8", self.window, offset)
-            for tile, c in self._vectors(channels, self.depth):
-                v = tile.load(f.gep(self.scalar, p, c), tile.is_partial(0))
-                # A partial vector overwrites the beginning of the next pixel, which is written after it.
-                f.store(tile.vector, v, f.gep(self.scalar, target, c), self.item)
-
-    def _transform_input(self, tile: Tile, pointers: list[str], channel: Any, target: str) -> None:
-        f = self.f
-        columns = []
-        for c in steps(f, channel, self.depth, self.columns.extent, "i64"):
-            window = [tile.load(f.gep(self.scalar, p, c), tile.is_partial(0)) for p in pointers]
-            columns.append(linear_map(tile, self.rows.transform.input, window))
-        places = steps(f, target, self.inputs.position, self.rows.extent * self.columns.extent)
-        for row in zip(*columns, strict=True):
-            for v in linear_map(tile, self.columns.transform.input, row):
-                f.store(tile.vector, v, next(places), self.align)
+        share_transform(f, self.dtype, span, self.filters, self._output)
 
     # ---- products
 
@@ -347,7 +233,7 @@ class _Winograd:
         pixels = [
             p for buffer in (*self.epilogue.streams, self.epilogue.out) for p in Pixels.of_result(buffer, rows.outputs)
         ]
-        if self.is_dense:
+        if self.windows.is_dense:
             # Columns that a tile shares with the one before come with that one.
             at = (-rows.axis.low, columns.extent - columns.outputs - columns.axis.low)
             size = self.depth * self.item
@@ -365,7 +251,7 @@ class _Winograd:
         y, x = f.mul(ty, rows.outputs), f.mul(tx, columns.outputs)
         height, width = f.sub(rows.axis.out, y), f.sub(columns.axis.out, x)
         source = f.gep("i8", self.m, f.mul(slot, self.outputs.tile))
-        for tile, c in self._vectors(channels, self.filters):
+        for tile, c in vectors(f, self.dtype, channels, self.filters):
             for k in range(rows.outputs):
                 following = self._index(image, f.add(y, k), f.add(x, columns.outputs), c)
                 self.epilogue.prefetch(tile, columns.outputs, following, written=True)
@@ -409,22 +295,3 @@ class _Winograd:
 
     def _index(self, image: Any, y: Any, x: Any, channel: Any) -> list[Any]:
         return [image, x, channel] if self.is_line else [image, y, x, channel]
-
-    def _vectors(self, channels: Channels, count: Extent) -> Iterator[tuple[Tile, Any]]:
-        """Opens the loops over the vectors of some of `count` channels: for each kind, a tile of one vector and its
-        first channel."""
-        f, (low, high) = self.f, channels
-        with f.for_(low, f.sub(high, self.lanes - 1), self.lanes, hint="channel") as loop:
-            yield self.vector, loop.index
-        if not divides(self.lanes, count):
-            tail = f.mod(count, self.lanes)
-            with self._if_last(high, count):
-                yield Tile(f, self.dtype, 1, tail), count - tail
-
-    @contextmanager
-    def _if_last(self, high: Any, count: Extent) -> Iterator[None]:
-        if high == count:
-            yield
-        else:
-            with self.f.if_(self.f.op(f"icmp eq i64 {high}, {count}")):
-                yield
