@@ -13,7 +13,7 @@ from gluonjit.ir.annotations import KERNEL, STRIDES, THREADS
 from gluonjit.ir.buffers import is_view, runs_kernel
 from gluonjit.ir.cost import transfer_and_computing
 from gluonjit.ir.graph import Graph, Op
-from gluonjit.ir.kernels.product_plans import WeightGradient
+from gluonjit.ir.kernels.product_plans import WeightGradient, WinogradGradient
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.sizes import assumed, with_hints
 from gluonjit.ir.work import origin
@@ -90,7 +90,7 @@ def _what(op: Op) -> str:
         columns = product.result.shape[-1]
         rows = math.prod(product.result.shape[len(batch) : -1])
         return (f"{lots} × " if lots > 1 else "") + f"{rows}×{columns}, sums of {terms}"
-    if isinstance(KERNEL.of(op), WeightGradient):
+    if isinstance(KERNEL.of(op), (WeightGradient, WinogradGradient)):
         return _of_weights(product)
     taps = "×".join(map(str, w.shape[:-2]))
     stride = max(product.attrs["stride"])

@@ -1,11 +1,12 @@
 """Brings gradients of convolution weights into the form of their kernels (`codegen/kernels/weight_gradient.py`,
-`codegen/kernels/depthwise_gradient.py`)."""
+`codegen/kernels/depthwise_gradient.py`; `select_winograd_gradient.py` tells whether transforms are faster)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from gluonjit.ir.annotations import KERNEL, SCRATCH
 from gluonjit.ir.dims import hint, is_static
@@ -13,9 +14,11 @@ from gluonjit.ir.graph import Builder, Op, Value
 from gluonjit.ir.kernels.product_plans import DepthwiseGradient, WeightGradient
 from gluonjit.ir.kernels.weight_gradient_memory import WeightGradientMemory, with_copies
 from gluonjit.ir.machine import Machine
+from gluonjit.ir.types import DType
 from gluonjit.passes import tiling
 from gluonjit.passes.choices import Alternative, Choice, choice_of, product_of, the_fastest
 from gluonjit.passes.regroup import regroup
+from gluonjit.passes.select_winograd_gradient import algorithms, by_winograd, why_directly
 from gluonjit.passes.site import Site
 
 _LONGEST = 2048
@@ -28,7 +31,7 @@ _OF_L1 = 4
 
 def select_weight_gradient(site: Site) -> Value | None:
     """The kernel for a `conv` that the pass `layout` has recognized as such a gradient; None for any other."""
-    anchor, attrs, target = site.anchor, site.anchor.attrs, site.target
+    anchor, attrs = site.anchor, site.anchor.attrs
     x, g = anchor.operands
     spatial = "".join(map(str, range(x.ndim - 2)))
     if attrs["layout"] != (f"C{spatial}N", f"I{spatial}O", f"{spatial}NC") or not spatial:
@@ -43,20 +46,30 @@ def select_weight_gradient(site: Site) -> Value | None:
     epilogue = regroup(site.body, anchor, [(k,) for k in range(x.ndim)])
     if epilogue is None:
         return None
-    item = left.dtype.itemsize
+    notes = by_winograd(site, left.dtype) or _directly(site, left.dtype)
+
+    def result(body: Builder, x: Value, g: Value) -> Value:
+        return body.emit("conv", [x, g], attrs)[0]
+
+    return site.emit(epilogue, [left, right], result, notes)
+
+
+def _directly(site: Site, dtype: DType) -> dict[str, Any]:
+    """The annotations of the kernel that computes it by the definition."""
+    (x, g), result, target, item = site.anchor.operands, site.anchor.result, site.target, dtype.itemsize
+    shapes, step = (x.shape, g.shape, result.shape[:-2]), site.anchor.attrs["dilation"][-1]
     channels, filters = x.shape[-1], g.shape[-1]
     pixels = hint(g.size) // filters
-    rows, columns = tiling.register_tile(channels, filters, pixels, item, left.dtype, target, site.most)
+    rows, columns = tiling.register_tile(channels, filters, pixels, item, dtype, target, site.most)
     lines = min(_near(x, g, target), max(_LONGEST // max(hint(g.shape[-2]), 1), 1))
     tiles, panels = -(-channels // rows), -(-filters // columns)
-    taps = math.prod(anchor.result.shape[:-2])
+    taps = math.prod(result.shape[:-2])
     most = max(1, target.l2 // 2 // (taps * rows * columns * item))  # tiles of a group
     # A group with as many channels of the input as of the cotangent reads each the fewest times.
     side = math.isqrt(target.l2 // 2 // (taps * item))
     wide = _even(panels, max(1, side // columns, most // tiles))
     high = _even(tiles, max(1, most // wide))
-    shapes = x.shape, g.shape, anchor.result.shape[:-2]
-    plan = with_copies(WeightGradient(rows, columns, lines, high, wide), *shapes, attrs["dilation"][-1], item, target)
+    plan = with_copies(WeightGradient(rows, columns, lines, high, wide), *shapes, step, item, target)
     if not (plan.copies_x or plan.copies_g):
         # Tiles side by side, and the taps along a row, read the same lines of x, and the same panel of g.
         pixel = min(channels * item, target.line) + columns * item
@@ -66,11 +79,7 @@ def select_weight_gradient(site: Site) -> Value | None:
         blocks = -(-pixels // (hint(g.shape[-2]) * lines))
         plan = replace(plan, near=max(1, min(blocks, target.l2 // 4 // copied)))
         memory = WeightGradientMemory.of(plan, *shapes, item, target)
-
-    def result(body: Builder, x: Value, g: Value) -> Value:
-        return body.emit("conv", [x, g], attrs)[0]
-
-    return site.emit(epilogue, [left, right], result, KERNEL(plan) | SCRATCH(memory.elements * item))
+    return KERNEL(plan) | SCRATCH(memory.elements * item)
 
 
 def _even(count: int, most: int) -> int:
@@ -107,11 +116,12 @@ class _Choice(Choice):
         pixels, taps = math.prod(g.shape[:-1]), math.prod(product.result.shape[:-2])
         choices = tiling.register_tiles(x.shape[-1], g.shape[-1], pixels, x.dtype.itemsize, x.dtype, target)
         yield from the_fastest(choices, plan.tile[:2], taps, target)
+        yield from algorithms(op, target)
 
     def why(self, op: Op, target: Machine) -> Iterator[str]:
         plan = KERNEL.of(op)
         assert isinstance(plan, WeightGradient)
-        yield "a sum over all pixels for each weight"
+        yield f"a sum over all pixels for each weight, {why_directly(op)}"
         copied = [name for name, is_copied in (("input", plan.copies_x), ("cotangent", plan.copies_g)) if is_copied]
         if copied:
             yield f"copies pixels of the {' and the '.join(copied)}, which lie far apart"

@@ -76,12 +76,14 @@ def problem_of(x: Value, w: Value, attrs: Any, out: Shape) -> Problem | None:
     if attrs["groups"] != 1 or {*attrs["stride"], *attrs["dilation"]} != {1} or len(taps) > 2 or x.dtype is not F32:
         return None
     size, results = tiling.usual(x.shape[1:-1]), tiling.usual(out[1:-1])
-    inside = math.prod(_inside(n, o, r, low) for n, o, r, low in zip(size, results, taps, attrs["low"], strict=False))
+    inside = math.prod(
+        share_inside(n, o, r, low) for n, o, r, low in zip(size, results, taps, attrs["low"], strict=False)
+    )
     rows, row_taps = (1, 1) if len(taps) == 1 else (results[0], taps[0])
     return Problem(hint(out[0]), (rows, results[-1]), (row_taps, taps[-1]), inside, depth, filters, x.dtype)
 
 
-def _inside(size: int, out: int, taps: int, low: int) -> float:
+def share_inside(size: int, out: int, taps: int, low: int) -> float:
     """The share of an axis's taps that do not fall on padding. (Computed without a loop over pixels: a hostile program
     may ask for padding of any width.)"""
 

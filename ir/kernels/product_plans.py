@@ -196,6 +196,28 @@ class WeightGradient(Plan, kernel="weight_gradient"):
 
 
 @dataclass(frozen=True)
+class WinogradGradient(Plan, kernel="winograd_gradient"):
+    """Gradients of the weights of small windows with stride 1, by fewer multiplications."""
+
+    height: Annotated[int, "rows of pixels of the cotangent that one tile is", UNROLLED]
+    width: Annotated[int, "pixels of such a row", UNROLLED]
+    rows: Annotated[int, "of a register tile of the products: channels of the input", UNROLLED]
+    columns: Annotated[int, "of a register tile of the products: channels of the cotangent", UNROLLED]
+    block: Annotated[int, "tiles that are transformed at a time, and added to the sums", COUNTED]
+
+    shares = "each of the three steps"
+    is_product = True
+
+    @property
+    def outputs(self) -> tuple[int, int]:
+        """Rows and pixels of a tile of the cotangent."""
+        return self.height, self.width
+
+    def is_for(self, op: Op) -> bool:
+        return has_product(op, "conv")
+
+
+@dataclass(frozen=True)
 class DepthwiseGradient(Plan, kernel="depthwise_gradient"):
     """Gradients of depthwise filters: each channel's sums over the pixels of a batch."""
 

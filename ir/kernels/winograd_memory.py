@@ -23,12 +23,15 @@ class Transformed(NamedTuple):
     position: Any
 
     @staticmethod
-    def of(positions: int, tiles: int, channels: int, itemsize: int, machine: Machine) -> Transformed:
+    def of(
+        positions: int, tiles: int, channels: int, itemsize: int, machine: Machine, is_odd: bool = False
+    ) -> Transformed:
         """A tile's positions are written, or read, at the same time, and so are the tiles of a register tile: neither
-        should meet in few sets of the first cache, as they would if they lay a page apart."""
+        should meet in few sets of the first cache, as they would if they lay a page apart. `is_odd`: nor should a line
+        of each of many tiles, so tiles are an odd number of lines apart."""
         line = machine.line
         tile = -(-channels * itemsize // line) * line
-        if tile % (machine.page // 2) == 0:
+        if tile % (2 * line if is_odd else machine.page // 2) == 0:
             tile += line
         lines = tiles * tile // line
         return Transformed(positions, tile, (lines + 1 - lines % 2) * line)

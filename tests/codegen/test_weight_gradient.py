@@ -3,17 +3,23 @@
 import numpy as np
 import pytest
 
+from gluonjit.codegen import target as targets
 from gluonjit.ir.dims import named
 from gluonjit.ir.graph import Builder
 from gluonjit.ir.interpreter import evaluate
+from gluonjit.ir.kernels.product_plans import WinogradGradient
 from gluonjit.ir.types import F16, F32, F64, TensorType
-from gluonjit.passes import run_passes
+from gluonjit.passes import run_passes, select_winograd_gradient
 from gluonjit.passes.partition import divide
 from gluonjit.passes.select_conv import has_open_channels
+from gluonjit.runtime import threads
 from gluonjit.runtime.compiler import compile_graph
 from support.compare import close, difference
 from support.open_kernels import Selected
-from support.selected import TARGETS, run_selected, runnable
+from support.selected import TARGETS, in_turn, kernel_name, run_selected, runnable
+
+WITHIN = 5e-6
+"""Of max|y|, as in `test_winograd.py`."""
 
 
 def gradient(*sizes, **kwargs):
@@ -63,6 +69,35 @@ CASES = {
     ),
     "float64": gradient((7, 6), 5, 11, (3, 3), low=1, high=1, dtype=F64),
 }
+WINOGRAD = {
+    "whole tiles": ((4, 4, 4, 16, 12), gradient((8, 12), 16, 32, (3, 3), low=1, high=1)),
+    "pixels and channels that fill no tile": (
+        (4, 4, 5, 16, 20),
+        gradient((9, 18), 21, 37, (3, 3), batch=3, low=1, high=1),
+    ),
+    "several blocks": ((4, 4, 3, 16, 10), gradient((13, 14), 9, 24, (3, 3), low=1, high=1)),
+    "small tiles": ((2, 2, 4, 16, 24), gradient((6, 6), 64, 72, (3, 3), batch=8, low=1, high=1)),
+    "tiles that are no squares": ((4, 2, 4, 16, 24), gradient((6, 7), 3, 8, (3, 3), batch=8, low=1, high=1)),
+    "no padding": ((4, 4, 2, 32, 12), gradient((13, 14), 20, 33, (3, 3))),
+    "different padding": ((4, 4, 4, 16, 12), gradient((10, 9), 17, 40, (3, 3), low=(0, 2), high=(2, 0))),
+    "padding beyond the image": ((4, 4, 6, 16, 18), gradient((5, 6), 24, 40, (3, 3), low=4, high=3)),
+    "negative padding": ((4, 4, 4, 16, 24), gradient((15, 15), 24, 40, (3, 3), low=-1, high=-2)),
+    "1-D": ((1, 4, 4, 16, 20), gradient((50,), 33, 66, (3,), batch=3, low=1, high=1)),
+    "1x3": ((1, 4, 4, 16, 60), gradient((9, 24), 33, 48, (1, 3), low=(0, 1), high=(0, 1))),
+    "3x1": ((4, 1, 4, 16, 60), gradient((24, 9), 33, 48, (3, 1), low=(1, 0), high=(1, 0))),
+}
+"""A plan, and what it computes."""
+
+
+@pytest.fixture
+def planned(monkeypatch):
+    """Has `select` use a plan for Winograd's algorithm, whatever it is expected to cost."""
+
+    def use(*plan):
+        chosen = WinogradGradient(*plan)
+        monkeypatch.setattr(select_winograd_gradient, "winograd_gradient", lambda problem, target: chosen)
+
+    return use
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -72,9 +107,28 @@ def test_gradients(case, target):
     rng = np.random.default_rng(0)
     inputs = [rng.standard_normal(v.shape).astype(v.dtype.numpy) for v in graph.inputs]
     (expected,), _ = evaluate(graph, inputs)
-    run = run_selected(graph, inputs, runnable(target), 2)
+    run = run_selected(graph, inputs, runnable(target), 2, winograd=False)
     assert [k for k in run.kernels if k != "loops"] == ["weight_gradient"]
     assert close(run.outputs[0], expected), difference(run.outputs[0], expected)
+
+
+@pytest.mark.parametrize(("case", "target"), in_turn(WINOGRAD))
+def test_winograd(case, target, planned):
+    plan, graph = WINOGRAD[case]
+    planned(*plan)
+    rng = np.random.default_rng(0)
+    inputs = [rng.standard_normal(v.shape).astype(np.float32) for v in graph.inputs]
+    (expected,), _ = evaluate(graph, inputs)
+    run = run_selected(graph, inputs, runnable(target))
+    assert [k for k in run.kernels if k != "loops"] == ["winograd_gradient"]
+    assert difference(run.outputs[0], expected) < WITHIN
+
+
+def test_winograd_gradient_is_chosen_where_it_saves_time():
+    many, few = gradient((14, 14), 64, 64, (3, 3), batch=4, low=1, high=1), CASES["3x3"]
+    for graph, wanted, winograd in ((many, True, True), (many, False, False), (few, False, True)):
+        selected = run_passes(graph, ["fuse", ("select", {"winograd": winograd})], target=targets.named("x86-64-v3"))
+        assert ("winograd_gradient" in [*map(kernel_name, selected.ops)]) == wanted
 
 
 def test_channels_that_differ_share_a_kernel(object_cache, lowered):
@@ -92,6 +146,21 @@ def test_channels_that_differ_share_a_kernel(object_cache, lowered):
     assert counts == [1, 0, 1, 0, 1, 1, 1, 1]
 
 
+def test_channels_that_differ_share_a_kernel_by_winograd(object_cache, lowered, planned):
+    rng = np.random.default_rng(0)
+    counts = []
+    for channels, filters in ((32, 64), (48, 96), (272, 80), (64, 256), (40, 64)):
+        planned(4, 4, 5, 16, 20)
+        graph = backward((9, 8), channels, filters, (3, 3), batch=5, low=1, high=1)
+        inputs = [rng.standard_normal(v.shape).astype(np.float32) for v in graph.inputs]
+        lowered.clear()
+        (got,), _ = compile_graph(graph).run(inputs)
+        (expected,), _ = evaluate(graph, inputs)
+        assert difference(got, expected) < WITHIN
+        counts.append(lowered.count("winograd_gradient"))
+    assert counts == [1, 0, 0, 0, 1]
+
+
 @pytest.mark.parametrize("case", ["many rows", "far pixels of both"])
 def test_any_number_of_threads_gives_the_same_bits(case):
     graph = CASES[case]
@@ -99,6 +168,26 @@ def test_any_number_of_threads_gives_the_same_bits(case):
     inputs = [rng.standard_normal(v.shape).astype(np.float32) for v in graph.inputs]
     one, *others = (run_selected(graph, inputs, runnable("host"), n).outputs[0].tobytes() for n in (1, 2, 3, 5))
     assert all(bits == one for bits in others)
+
+
+def test_any_number_of_threads_gives_the_same_bits_by_winograd(planned):
+    """They have to meet, so they are those of a program."""
+    planned(4, 4, 5, 16, 20)
+    graph = backward((14, 15), 40, 72, (3, 3), batch=4, low=1, high=1)
+    rng = np.random.default_rng(0)
+    inputs = [rng.standard_normal(v.shape).astype(np.float32) for v in graph.inputs]
+    (expected,), _ = evaluate(graph, inputs)
+    compiled = compile_graph(graph)
+    before = threads.get_num_threads()
+    found = []
+    try:
+        for count in (1, 2, 4):
+            threads.set_num_threads(count)
+            found.append(compiled.run(inputs)[0][0])
+    finally:
+        threads.set_num_threads(before)
+    assert difference(found[0], expected) < WITHIN
+    assert len({y.tobytes() for y in found}) == 1
 
 
 def test_half_precision_sums_in_float32():

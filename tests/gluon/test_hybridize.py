@@ -391,20 +391,28 @@ def test_no_warnings(x):
 
 
 def test_winograd_can_be_turned_off():
-    """Other multiplications round differently: the same answer, in other bits."""
+    """Other multiplications round differently: the same answer and gradient, in other bits."""
     net = nn.Conv2D(32, 3, padding=1, in_channels=32)
     net.initialize(mx.init.Xavier())
     x = mx.nd.random.uniform(-1, 1, shape=(1, 32, 30, 30))
-    expected = net(x)
+
+    def called():
+        with mx.autograd.record():
+            y = net(x)
+        y.backward()
+        return y, net.weight.grad().copy()
+
+    expected = called()
     net.hybridize()
-    transformed = net(x)
+    transformed = called()
     net.hybridize(winograd=False)
-    direct = net(x)
+    direct = called()
     net.hybridize(winograd=True)
-    close(transformed, expected)
-    close(direct, expected)
-    assert (net(x).asnumpy() == transformed.asnumpy()).all()
-    assert (direct.asnumpy() != transformed.asnumpy()).any()
+    for of_plain, of_transformed, of_direct, again in zip(expected, transformed, direct, called(), strict=True):
+        close(of_transformed, of_plain)
+        close(of_direct, of_plain)
+        assert (again.asnumpy() == of_transformed.asnumpy()).all()
+        assert (of_direct.asnumpy() != of_transformed.asnumpy()).any()
 
 
 VIEWS = {

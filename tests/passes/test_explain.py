@@ -113,6 +113,10 @@ def test_gradients_of_weights_are_named_by_their_convolution():
     first, *others = row.alternatives
     assert first.chosen and others and first.what == "tiles of " + "×".join(row.tile.split("×")[:2])
     assert "each weight" in row.why and "copies" not in row.why
+    by_winograd = rows(weight_gradient((28, 28), 64, 64, 3, 1))[-1]
+    assert (by_winograd.kernel, by_winograd.what) == ("winograd_gradient", "gradient of 3×3, 64 -> 64 @28×28")
+    assert [a.what for a in by_winograd.alternatives] == ["directly", "F(2×2)", "F(4×4)"]
+    assert "times as fast as directly" in by_winograd.why
     strided = rows(weight_gradient((56, 56), 64, 64, 3, 2))[-1]
     assert strided.what == "gradient of 3×3 /2, 64 -> 64 @56×56" and "copies pixels of the input" in strided.why
 

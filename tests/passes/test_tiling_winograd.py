@@ -66,5 +66,5 @@ def test_taps_on_padding():
     for _ in range(500):
         size, out, taps, low = rng.randint(1, 9), rng.randint(1, 9), rng.randint(1, 5), rng.randint(-3, 9)
         count = sum(0 <= o + t - low < size for o in range(out) for t in range(taps))
-        assert select_winograd._inside(size, out, taps, low) == count / (out * taps)
-    assert 0 < select_winograd._inside(8, 2 * 10**9, 3, 10**9) < 1e-8
+        assert select_winograd.share_inside(size, out, taps, low) == count / (out * taps)
+    assert 0 < select_winograd.share_inside(8, 2 * 10**9, 3, 10**9) < 1e-8

@@ -31,6 +31,7 @@ NATIVE = (
     "winograd",
     "planar",
     "weight_gradient",
+    "winograd_gradient",
     "depthwise_gradient",
 )
 _GUARD = 192

@@ -1,0 +1,172 @@
+"""Gradients of the weights of small windows by fewer multiplications (`codegen/kernels/winograd_gradient.py`), where
+these are expected to take fewer cycles of one core than the plain sums."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from gluonjit.ir.annotations import KERNEL, SCRATCH, WORKSPACE
+from gluonjit.ir.graph import Op
+from gluonjit.ir.kernels.product_plans import WinogradGradient
+from gluonjit.ir.kernels.winograd_gradient_memory import WinogradGradientMemory
+from gluonjit.ir.machine import Machine
+from gluonjit.ir.types import F32, DType
+from gluonjit.passes import tiling
+from gluonjit.passes.choices import Alternative, Choice, choice_of, product_of
+from gluonjit.passes.select_winograd import share_inside
+from gluonjit.passes.site import Site
+
+_TRANSFORM = 3.0
+"""Cycles per vector and position of a transform."""
+_BLOCK = 64
+"""Tiles of a block: so many multiply-adds for each sum that is read and written, while what neighbouring register tiles
+read of a block stays in the first-level cache."""
+_GAIN = 0.9
+"""A transform must take at most this share of the direct time, as it costs memory and accuracy."""
+
+
+class Problem(NamedTuple):
+    """The gradient of the weights of a convolution of stride 1 over two spatial axes, the first of which may have size
+    1."""
+
+    images: int
+    out: tuple[int, int]
+    """Pixels of the cotangent."""
+    taps: tuple[int, int]
+    inside: float
+    """The share of taps that do not fall on padding."""
+    channels: int
+    filters: int
+    dtype: DType
+
+
+def by_winograd(site: Site, dtype: DType) -> dict[str, Any] | None:
+    """The annotations of the kernel for a gradient of weights; None where no transform applies, or would be as slow as
+    the plain sums. `dtype`: what is multiplied."""
+    problem = _problem(site.anchor) if site.winograd and dtype is F32 else None
+    plan = winograd_gradient(problem, site.target) if problem is not None else None
+    if problem is None or plan is None:
+        return None
+    extents = (plan.height + problem.taps[0] - 1, plan.width + problem.taps[1] - 1)
+    memory = WinogradGradientMemory.of(plan, extents, problem.channels, problem.filters, dtype.itemsize, site.target)
+    return KERNEL(plan) | SCRATCH(memory.own) | WORKSPACE(memory.shared)
+
+
+def _problem(anchor: Op) -> Problem | None:
+    """The gradient in the terms of the cost model; None if no transform applies."""
+    (x, g), attrs, (*taps, channels, filters) = anchor.operands, anchor.attrs, anchor.result.shape
+    if {*attrs["stride"], *attrs["dilation"]} != {1} or len(taps) > 2 or {*taps} - {1, 3} or {*taps} == {1}:
+        return None
+    if not (x.type.is_static and g.type.is_static):
+        return None
+    inside = math.prod(map(share_inside, x.shape[1:-1], g.shape[1:-1], taps, attrs["low"]))
+    line = (1,) * (2 - len(taps))
+    (rows, columns), (high, wide) = (*line, *g.shape[1:-1]), (*line, *taps)
+    return Problem(x.shape[0], (rows, columns), (high, wide), inside, channels, filters, x.dtype)
+
+
+@lru_cache(1024)
+def winograd_gradient(problem: Problem, target: Machine) -> WinogradGradient | None:
+    """The best plan; None if computing directly is expected to be as fast."""
+    best, limit = None, _GAIN * direct_cycles(problem, target)
+    for plan, cycles in winograd_plans(problem, target):
+        if cycles < limit:
+            best, limit = plan, cycles
+    return best
+
+
+def winograd_plans(problem: Problem, target: Machine) -> Iterator[tuple[WinogradGradient, float]]:
+    """A plan with each transform that is exact enough, and the cycles that it is expected to take."""
+    for m in (2, 4):
+        outputs = (1 if problem.taps[0] == 1 else m, 1 if problem.taps[1] == 1 else m)
+        plan = _plan(problem, outputs, target)
+        yield plan, winograd_cycles(problem, plan, target)
+
+
+def _plan(problem: Problem, outputs: tuple[int, int], target: Machine) -> WinogradGradient:
+    tiles, item = _tiles(problem, outputs), problem.dtype.itemsize
+    rows, columns = tiling.register_tile(problem.channels, problem.filters, tiles, item, problem.dtype, target)
+    blocks = -(-tiles // _BLOCK)
+    return WinogradGradient(*outputs, rows, columns, -(-tiles // blocks))
+
+
+def direct_cycles(problem: Problem, target: Machine) -> float:
+    """Estimated cycles of `weight_gradient`."""
+    pixels = problem.images * math.prod(problem.out)
+    product = _product(problem.channels, problem.filters, pixels, problem.dtype, target)
+    return math.prod(problem.taps) * problem.inside * product
+
+
+def winograd_cycles(problem: Problem, plan: WinogradGradient, target: Machine) -> float:
+    """Estimated cycles of `winograd_gradient`."""
+    channels, filters = problem.channels, problem.filters
+    tiles, positions = _tiles(problem, plan.outputs), _positions(problem, plan.outputs)
+    lanes, item = target.lanes(problem.dtype), problem.dtype.itemsize
+    products = positions * _product(channels, filters, tiles, problem.dtype, target)
+    wide = -(-filters // lanes)
+    transforms = positions * _TRANSFORM * (tiles * (-(-channels // lanes) + wide) + channels * wide)
+    moved = 2 * positions * item * (tiles * (channels + filters) + -(-tiles // plan.block) * channels * filters)
+    return products + transforms + moved / target.l3_rate
+
+
+def _product(m: int, n: int, k: int, dtype: DType, target: Machine) -> float:
+    rows, columns = tiling.register_tile(m, n, k, dtype.itemsize, dtype, target)
+    return tiling.product_cycles(m, n, k, rows, columns // target.lanes(dtype), dtype, target)
+
+
+def _positions(problem: Problem, outputs: tuple[int, int]) -> int:
+    return math.prod(m + r - 1 for m, r in zip(outputs, problem.taps, strict=True))
+
+
+def _tiles(problem: Problem, outputs: tuple[int, int]) -> int:
+    return problem.images * math.prod(-(-n // m) for n, m in zip(problem.out, outputs, strict=True))
+
+
+def algorithms(op: Op, target: Machine) -> Iterator[Alternative]:
+    """The ways to compute a gradient: directly, and by each transform."""
+    problem, plan = _problem_of(op), KERNEL.of(op)
+    if problem is None:
+        return
+    chosen = plan.outputs if isinstance(plan, WinogradGradient) else None
+    yield Alternative("algorithm", "directly", direct_cycles(problem, target) / (1e3 * target.clock), chosen is None)
+    for each, cycles in winograd_plans(problem, target):
+        what = f"F({each.height}×{each.width})"
+        yield Alternative("algorithm", what, cycles / (1e3 * target.clock), each.outputs == chosen)
+
+
+def why_directly(op: Op) -> str:
+    """Why the gradient is computed directly."""
+    if _problem_of(op) is None:
+        return "directly, as there is no transform for such windows, strides, types and open sizes"
+    return "directly, as a transform saves too little"
+
+
+def _problem_of(op: Op) -> Problem | None:
+    product = product_of(op)
+    if product is None or product.result.dtype is not F32:
+        return None
+    return _problem(product)
+
+
+@choice_of(WinogradGradient)
+class _Choice(Choice):
+    def nanoseconds(self, op: Op, target: Machine) -> float:
+        return self._cycles(op, target)[1] / target.clock
+
+    def alternatives(self, op: Op, target: Machine) -> Iterator[Alternative]:
+        return algorithms(op, target)
+
+    def why(self, op: Op, target: Machine) -> Iterator[str]:
+        plan = WinogradGradient.of(op)
+        direct, transformed = self._cycles(op, target)
+        times = f"{direct / transformed:.1f}"
+        yield f"F({plan.height}×{plan.width}), expected to be {times} times as fast as directly"
+
+    def _cycles(self, op: Op, target: Machine) -> tuple[float, float]:
+        """Expected cycles if it were computed directly, and as it is computed."""
+        problem = _problem_of(op)
+        assert problem is not None
+        return direct_cycles(problem, target), winograd_cycles(problem, WinogradGradient.of(op), target)
