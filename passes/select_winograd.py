@@ -8,7 +8,7 @@ filters with the pseudo-inverse of G and applies an ordinary `conv`, so that the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -166,10 +166,24 @@ def algorithms(op: Op, target: Machine) -> Iterator[Alternative]:
         return
     plan = KERNEL.of(op)
     chosen = plan.outputs if isinstance(plan, Winograd) else None
-    yield Alternative("algorithm", "directly", direct_cycles(problem, target) / (1e3 * target.clock), chosen is None)
-    for tile, cycles in winograd_tiles(problem, target):
-        what = f"F({tile.height}×{tile.width})"
-        yield Alternative("algorithm", what, cycles / (1e3 * target.clock), tile.outputs == chosen)
+    yield from algorithms_of(direct_cycles(problem, target), winograd_tiles(problem, target), chosen, target)
+
+
+def algorithms_of(
+    direct: float, transforms: Iterable[tuple[Any, float]], chosen: tuple[int, int] | None, target: Machine
+) -> Iterator[Alternative]:
+    """A product computed directly, and by plans with a transform, each with its expected cycles. `chosen`: the pixels
+    of a tile of the plan that was taken."""
+    yield Alternative("algorithm", "directly", direct / (1e3 * target.clock), chosen is None)
+    for plan, cycles in transforms:
+        what = f"F({plan.height}×{plan.width})"
+        yield Alternative("algorithm", what, cycles / (1e3 * target.clock), plan.outputs == chosen)
+
+
+def why_transformed(plan: Any, direct: float, transformed: float) -> str:
+    """Why a product is computed by the plan's transform, given the expected cycles."""
+    times = f"{direct / transformed:.1f}"
+    return f"F({plan.height}×{plan.width}), expected to be {times} times as fast as directly"
 
 
 def why_directly(op: Op) -> str:
@@ -188,10 +202,7 @@ class _Choice(Choice):
         return algorithms(op, target)
 
     def why(self, op: Op, target: Machine) -> Iterator[str]:
-        plan = Winograd.of(op)
-        direct, transformed = self._cycles(op, target)
-        times = f"{direct / transformed:.1f}"
-        yield f"F({plan.height}×{plan.width}), expected to be {times} times as fast as directly"
+        yield why_transformed(Winograd.of(op), *self._cycles(op, target))
 
     def _cycles(self, op: Op, target: Machine) -> tuple[float, float]:
         """Expected cycles if it were computed directly, and as it is computed."""

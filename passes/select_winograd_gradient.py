@@ -16,7 +16,7 @@ from gluonjit.ir.machine import Machine
 from gluonjit.ir.types import F32, DType
 from gluonjit.passes import tiling
 from gluonjit.passes.choices import Alternative, Choice, choice_of, product_of
-from gluonjit.passes.select_winograd import share_inside
+from gluonjit.passes.select_winograd import algorithms_of, share_inside, why_transformed
 from gluonjit.passes.site import Site
 
 _TRANSFORM = 3.0
@@ -131,10 +131,7 @@ def algorithms(op: Op, target: Machine) -> Iterator[Alternative]:
     if problem is None:
         return
     chosen = plan.outputs if isinstance(plan, WinogradGradient) else None
-    yield Alternative("algorithm", "directly", direct_cycles(problem, target) / (1e3 * target.clock), chosen is None)
-    for each, cycles in winograd_plans(problem, target):
-        what = f"F({each.height}×{each.width})"
-        yield Alternative("algorithm", what, cycles / (1e3 * target.clock), each.outputs == chosen)
+    yield from algorithms_of(direct_cycles(problem, target), winograd_plans(problem, target), chosen, target)
 
 
 def why_directly(op: Op) -> str:
@@ -160,10 +157,7 @@ class _Choice(Choice):
         return algorithms(op, target)
 
     def why(self, op: Op, target: Machine) -> Iterator[str]:
-        plan = WinogradGradient.of(op)
-        direct, transformed = self._cycles(op, target)
-        times = f"{direct / transformed:.1f}"
-        yield f"F({plan.height}×{plan.width}), expected to be {times} times as fast as directly"
+        yield why_transformed(WinogradGradient.of(op), *self._cycles(op, target))
 
     def _cycles(self, op: Op, target: Machine) -> tuple[float, float]:
         """Expected cycles if it were computed directly, and as it is computed."""

@@ -109,7 +109,7 @@ class CachedCall:
         if step is not None and step.owner == threading.get_ident():
             return step.takes(self, args)
         replay = self.replay()
-        return replay.begins(self, args) if replay is not None else None
+        return replay.begins(args) if replay is not None else None
 
     @property
     def is_watched(self) -> bool:

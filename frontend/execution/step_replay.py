@@ -162,7 +162,7 @@ class StepReplay:
     def owner(self) -> int:
         return self._owner
 
-    def begins(self, caller: Any, args: tuple[Any, ...]) -> Any:
+    def begins(self, args: tuple[Any, ...]) -> Any:
         """The result of the first call of a step, to be computed later; None if it cannot be."""
         with deferred.lock:
             if deferred.now.step is not None or not self._may_begin():
@@ -222,7 +222,7 @@ class StepReplay:
         if not all(map(is_, self._now(), self._as_observed)):
             self._end()
             return False
-        return not [s for x in self._held if (s := x._storage) is not None and (s.aliased or s.exposed)]
+        return not [s for x in self._held if (s := x._storage) is not None and _may_be_shared(s)]
 
     def _checked(self, link: _Link, args: tuple[Any, ...]) -> list[Any] | None:
         """The arguments for a call; None if they are not such as were observed."""
@@ -414,7 +414,7 @@ def _note_writes(arrays: Sequence[NDArray]) -> None:
 
 def _may_be_shared(storage: Storage) -> bool:
     """Whether elements may be read or written through another array."""
-    return storage.aliased or storage.exposed or storage.context is not None
+    return storage.aliased or storage.exposed
 
 
 def _is_alike(u: Any, observed: Any) -> bool:
