@@ -10,6 +10,9 @@ from typing import Any, NamedTuple
 from gluonjit.ndarray.ndarray import NDArray
 from gluonjit.ndarray.variable import Variable
 
+MOST_CALLS = 16
+"""Of blocks, in a step that is worth replaying."""
+
 
 class ObservedCall(NamedTuple):
     """A recorded call of a hybridized block, whose gradient has not been computed yet."""
@@ -49,8 +52,9 @@ class Observation:
         """A recorded call has computed `results` from these arrays; None: no gradient flows through it."""
         nodes: set[Any] = {getattr(x._grad_state, "node", None) for x in results or ()}
         node: Any = nodes.pop() if len(nodes) == 1 else None
-        if self.is_complete or getattr(node, "backward", None) is None or getattr(node, "forward", None) is None:
-            self.fits = False
+        is_block = getattr(node, "backward", None) is not None and getattr(node, "forward", None) is not None
+        if not self.fits or self.is_complete or not is_block or len(self.calls) == MOST_CALLS:
+            self._give_up()
             return
         assert results is not None
         count = len(arrays) - len(code.trace.params) - len(code.trace.captured)
@@ -63,5 +67,13 @@ class Observation:
         """`backward` has written the gradients of `leaves`."""
         last = self.calls[-1].results[0] if self.calls else None
         usual = len(heads) == 1 and given[0] is None and not keeps_graph and train_mode
-        self.fits = self.fits and usual and heads[0] is last and not self.is_complete
+        fits = self.fits and usual and heads[0] is last and not self.is_complete
         self.is_complete, self.leaves = True, {*leaves}
+        if not fits:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """What comes is no chain: keeps nothing of it alive, for as long as no trainer ends the step."""
+        self.fits = False
+        self.calls.clear()
+        self.leaves.clear()

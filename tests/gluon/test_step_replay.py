@@ -506,6 +506,18 @@ def test_nothing_is_kept_alive() -> None:
     step_without_trainer(twin)
 
 
+def test_an_observation_that_no_step_ends_keeps_nothing() -> None:
+    twin = Twin(True)
+    for _ in range(SEEN - 1):
+        step(twin, *twin.batches[0])
+    kept = []
+    for _ in range(40):
+        with autograd.record():
+            kept.append(weakref.ref(twin.net(twin.batches[0][0])))
+    assert deferred.observed.by is not None
+    assert not any(ref() for ref in kept[:-1])
+
+
 def step_without_trainer(twin: Twin) -> None:
     with autograd.record():
         loss = twin.loss(twin.net(twin.batches[0][0]), twin.batches[0][1])
