@@ -1,4 +1,4 @@
-"""The training steps that are measured, T1 to T11: what is computed, on which data, from which parameters.
+"""The training steps that are measured, T1 to T12: what is computed, on which data, from which parameters.
 
 MXNet's own process reads this module, too, so nothing here imports an engine.
 """
@@ -48,8 +48,15 @@ class Step:
         return not self.classes
 
     @property
+    def is_of_boxes(self) -> bool:
+        """Whether it trains a network that finds objects: it gives scores and offsets of boxes (`_Detection`)."""
+        return self.key == "T12"
+
+    @property
     def labels(self) -> tuple[int, ...]:
         """The shape of a sample's label."""
+        if self.is_of_boxes:
+            return (BOXES, 5)
         return self.shape if self.is_of_words else ()
 
 
@@ -135,6 +142,7 @@ STEPS = {
             "adam",
             {"learning_rate": 2e-4, "beta1": 0.5},
         ),
+        Step("T12", "SSD 256x256, SGD, wd", (3, 256, 256), 1, 16, 4, 93, "sgd", {"learning_rate": 0.05, "wd": 5e-4}),
     )
 }
 
@@ -148,6 +156,9 @@ def batches(step: Step, batch: int) -> list[tuple[np.ndarray, np.ndarray]]:
             x, y = (rng.randint(0, WORDS, (*step.shape, batch)) for _ in range(2))
         elif step.is_adversarial:  # pictures, and what others are made of
             x, y = rng.uniform(-1, 1, (batch, *step.shape)), rng.standard_normal((batch, NOISE, 1, 1))
+        elif step.is_of_boxes:  # of each box, the class, 0 for most, and the four offsets
+            x, y = rng.uniform(-1, 1, (batch, *step.shape)), rng.standard_normal((batch, *step.labels))
+            y[..., 0] = rng.uniform(size=y.shape[:2]) < 0.05
         else:
             x, y = rng.uniform(-1, 1, (batch, *step.shape)), rng.randint(0, step.classes, batch)
         found.append((x.astype(np.float32), y.astype(np.float32)))
@@ -165,6 +176,8 @@ def gluon_net(mx: Any, step: Step) -> Any:
         return vision.mobilenet_v2_1_0(classes=step.classes)
     if step.key == "T8":
         return vision.ResNetV1(vision.BottleneckV1, [3, 4, 6, 3], [64, 256, 512, 1024, 2048], classes=step.classes)
+    if step.is_of_boxes:
+        return _detector(mx)
     if step.is_of_words:
         return _language_model(mx, "GRU" if step.key == "T10" else "LSTM")
     net = nn.HybridSequential()
@@ -182,6 +195,74 @@ def gluon_net(mx: Any, step: Step) -> Any:
 
 ENCODERS = {"T7": (4, 4), "T9": (12, 12)}
 """Layers and heads of encoders."""
+
+
+DETECTOR = (16, 32, 64), (128, 128, 128)
+"""Channels of the blocks of T12, each of which halves the picture: up to the first that has boxes, and after it."""
+BOXES = 4 * (32 * 32 + 16 * 16 + 8 * 8 + 4 * 4 + 1)
+"""How many boxes T12 has for a picture, four for each pixel of five sizes."""
+
+
+def gluon_loss(mx: Any, step: Step) -> Any:
+    """The loss of the net's results and the labels, one for each sample."""
+    if not step.is_of_boxes:
+        return mx.gluon.loss.SoftmaxCrossEntropyLoss()
+
+    class DetectionLoss(mx.gluon.HybridBlock):
+        """The classes of boxes, and the offsets of those that are no background."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.of_classes, self.of_offsets = mx.gluon.loss.SoftmaxCrossEntropyLoss(), mx.gluon.loss.L1Loss()
+
+        def hybrid_forward(self, F: Any, scores: Any, offsets: Any, y: Any) -> Any:
+            classes, wanted = F.slice_axis(y, axis=2, begin=0, end=1), F.slice_axis(y, axis=2, begin=1, end=5)
+            of_objects = self.of_offsets(F.broadcast_mul(offsets, classes), F.broadcast_mul(wanted, classes))
+            return self.of_classes(scores, classes) + of_objects
+
+    return DetectionLoss()
+
+
+def _detector(mx: Any) -> Any:
+    """A single-shot detector: of each of five sizes of feature maps, the scores of two classes, (batch, boxes, 2), and
+    the offsets, (batch, boxes, 4), of four boxes a pixel."""
+    nn = mx.gluon.nn
+
+    def halved(channels: int) -> Any:
+        block = nn.HybridSequential()
+        for _ in range(2):
+            block.add(nn.Conv2D(channels, 3, padding=1), nn.BatchNorm(), nn.Activation("relu"))
+        block.add(nn.MaxPool2D(2))
+        return block
+
+    class Detector(mx.gluon.HybridBlock):
+        def __init__(self) -> None:
+            super().__init__()
+            before, after = DETECTOR
+            with self.name_scope():
+                self.stages, self.scores, self.offsets = (nn.HybridSequential() for _ in range(3))
+                self.stages.add(nn.HybridSequential())
+                for channels in before:
+                    self.stages[0].add(halved(channels))
+                for channels in after:
+                    self.stages.add(halved(channels))
+                self.stages.add(nn.GlobalMaxPool2D())
+                for _ in self.stages:
+                    self.scores.add(nn.Conv2D(4 * 2, 3, padding=1))
+                    self.offsets.add(nn.Conv2D(4 * 4, 3, padding=1))
+
+        def hybrid_forward(self, F: Any, x: Any) -> Any:
+            def of_boxes(x: Any, numbers: int) -> Any:
+                return x.transpose((0, 2, 3, 1)).reshape((0, -1, numbers))
+
+            scores, offsets = [], []
+            for stage, s, o in zip(self.stages, self.scores, self.offsets):
+                x = stage(x)
+                scores.append(of_boxes(s(x), 2))
+                offsets.append(of_boxes(o(x), 4))
+            return F.concat(*scores, dim=1), F.concat(*offsets, dim=1)
+
+    return Detector()
 
 
 NOISE = 100

@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.model import Model
 from benchmarks.peers import LOSSES, Loaded, losses_array
-from benchmarks.steps import STEPS, adversarial_nets, batches, gluon_net
+from benchmarks.steps import STEPS, adversarial_nets, batches, gluon_loss, gluon_net
 from benchmarks.weights import values
 
 
@@ -44,7 +44,7 @@ def _load(mx: Any, model: Model, version: str) -> Loaded:
         return _load_adversarial(mx, facts, data, version)
     net = gluon_net(mx, step)
     parameters = _prepared(mx, net, data[0][0], step.gain)
-    loss_function = mx.gluon.loss.SoftmaxCrossEntropyLoss()
+    loss_function = gluon_loss(mx, step)
     loss_function.hybridize(static_alloc=True, static_shape=True)
     settings = dict(step.settings)
     trainer = mx.gluon.Trainer(net.collect_params(), step.optimizer, settings) if updates else None
@@ -54,7 +54,8 @@ def _load(mx: Any, model: Model, version: str) -> Loaded:
     def call() -> None:
         x, y = next(turns)
         with mx.autograd.record():
-            loss = loss_function(net(x), y)
+            found = net(x)
+            loss = loss_function(*found, y) if step.is_of_boxes else loss_function(found, y)
             if step.clip is not None:
                 loss = loss.mean()
         loss.backward()

@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.model import Model
 from benchmarks.peers import LOSSES, Loaded, losses_array
-from benchmarks.steps import ENCODERS, NOISE, STEPS, WORDS, Step, batches
+from benchmarks.steps import DETECTOR, ENCODERS, NOISE, STEPS, WORDS, Step, batches
 from benchmarks.weights import values
 
 
@@ -34,7 +34,9 @@ def _load(model: Model, threads: int, compiled: bool) -> Loaded:
         return _load_adversarial(step, facts["batch"], compiled, updates)
     net = _net(step)
     _set_parameters(net, step)
-    data = [(torch.from_numpy(x), torch.from_numpy(y).long()) for x, y in batches(step, facts["batch"])]
+    data = [(torch.from_numpy(x), torch.from_numpy(y)) for x, y in batches(step, facts["batch"])]
+    if not step.is_of_boxes:
+        data = [(x, y.long()) for x, y in data]
     if step.is_of_words:
         data = [(x.long(), y) for x, y in data]
     if data[0][0].ndim == 4:
@@ -43,6 +45,11 @@ def _load(model: Model, threads: int, compiled: bool) -> Loaded:
 
     def evaluate(x: Any, y: Any) -> Any:
         scores = net(x)
+        if step.is_of_boxes:
+            scores, offsets = scores
+            y, wanted = y[..., :1], y[..., 1:]
+            of_objects = torch.nn.functional.l1_loss(offsets * y, wanted * y)
+            return torch.nn.functional.cross_entropy(scores.flatten(0, 1), y.long().flatten()) + of_objects
         return torch.nn.functional.cross_entropy(scores.reshape(-1, scores.shape[-1]), y.reshape(-1))
 
     forward = torch.compile(evaluate) if compiled else evaluate
@@ -141,6 +148,8 @@ def _net(step: Step) -> Any:
     if step.key == "T2":
         convolutions = (nn.Conv2d(1, 20, 5), "relu", nn.MaxPool2d(2), nn.Conv2d(20, 50, 5), "relu", nn.MaxPool2d(2))
         return _sequence(*convolutions, "flatten", nn.Linear(800, 500), "relu", nn.Linear(500, 10))
+    if step.is_of_boxes:
+        return _detector()
     if step.is_of_words:
         return _language_model(step)
     if step.key in ENCODERS:
@@ -276,6 +285,38 @@ def _mobilenet(step: Step) -> Any:
             before = channels
     layers += [*convolution(before, 1280), nn.ReLU6(), nn.AdaptiveAvgPool2d(1)]
     return _classifier(_sequence(*layers), _sequence(nn.Conv2d(1280, step.classes, 1, bias=False), "flatten"))
+
+
+def _detector() -> Any:
+    import torch
+    from torch import nn
+
+    def halved(before: int, channels: int) -> Any:
+        layers: list[Any] = []
+        for count in (before, channels):
+            layers += [nn.Conv2d(count, channels, 3, 1, 1), nn.BatchNorm2d(channels), nn.ReLU()]
+        return _sequence(*layers, nn.MaxPool2d(2))
+
+    class Detector(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            before, after = DETECTOR
+            first = _sequence(*(halved(*pair) for pair in zip((3, *before), before)))
+            others = [halved(*pair) for pair in zip((before[-1], *after), after)]
+            self.stages = _sequence(first, *others, nn.AdaptiveMaxPool2d(1))
+            counts = (before[-1], *after, after[-1])
+            self.scores = _sequence(*(nn.Conv2d(count, 8, 3, 1, 1) for count in counts))
+            self.offsets = _sequence(*(nn.Conv2d(count, 16, 3, 1, 1) for count in counts))
+
+        def forward(self, x: Any) -> Any:
+            found = []
+            for stage, *heads in zip(self.stages, self.scores, self.offsets):
+                x = stage(x)
+                found.append([head(x).permute(0, 2, 3, 1).flatten(1) for head in heads])
+            scores, offsets = (torch.cat(parts, 1) for parts in zip(*found))
+            return scores.unflatten(1, (-1, 2)), offsets.unflatten(1, (-1, 4))
+
+    return Detector()
 
 
 def _language_model(step: Step) -> Any:
