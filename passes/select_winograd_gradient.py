@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from gluonjit.ir.annotations import KERNEL, SCRATCH, WORKSPACE
+from gluonjit.ir.dims import hint, is_static
 from gluonjit.ir.graph import Op
 from gluonjit.ir.kernels.product_plans import WinogradGradient
 from gluonjit.ir.kernels.winograd_gradient_memory import WinogradGradientMemory
@@ -30,7 +31,7 @@ _GAIN = 0.9
 
 class Problem(NamedTuple):
     """The gradient of the weights of a convolution of stride 1 over two spatial axes, the first of which may have size
-    1."""
+    1. Open sizes are usual ones."""
 
     images: int
     out: tuple[int, int]
@@ -60,12 +61,13 @@ def _problem(anchor: Op) -> Problem | None:
     (x, g), attrs, (*taps, channels, filters) = anchor.operands, anchor.attrs, anchor.result.shape
     if {*attrs["stride"], *attrs["dilation"]} != {1} or len(taps) > 2 or {*taps} - {1, 3} or {*taps} == {1}:
         return None
-    if not (x.type.is_static and g.type.is_static):
+    if not is_static((channels, filters)):
         return None
-    inside = math.prod(map(share_inside, x.shape[1:-1], g.shape[1:-1], taps, attrs["low"]))
+    size, out = tiling.usual(x.shape[1:-1]), tiling.usual(g.shape[1:-1])
+    inside = math.prod(map(share_inside, size, out, taps, attrs["low"]))
     line = (1,) * (2 - len(taps))
-    (rows, columns), (high, wide) = (*line, *g.shape[1:-1]), (*line, *taps)
-    return Problem(x.shape[0], (rows, columns), (high, wide), inside, channels, filters, x.dtype)
+    (rows, columns), (high, wide) = (*line, *out), (*line, *taps)
+    return Problem(hint(x.shape[0]), (rows, columns), (high, wide), inside, channels, filters, x.dtype)
 
 
 @lru_cache(1024)
@@ -137,7 +139,7 @@ def algorithms(op: Op, target: Machine) -> Iterator[Alternative]:
 def why_directly(op: Op) -> str:
     """Why the gradient is computed directly."""
     if _problem_of(op) is None:
-        return "directly, as there is no transform for such windows, strides, types and open sizes"
+        return "directly, as there is no transform for such windows, strides, types and open channels"
     return "directly, as a transform saves too little"
 
 

@@ -94,7 +94,7 @@ class _Gradient:
         # A line of pixels is an image of one row.
         high, long = axes if len(axes) == 2 else (Axis(1, 1, 1, 1, 0, 1), axes[0])
         self.down, self.along = Tiled(f, high, plan.height), Tiled(f, long, plan.width)
-        self.count = self.images * self.down.count * self.along.count
+        self.count: Any = f.mul(f.mul(self.images, self.down.count), self.along.count)
         memory = _memory(op, f.target)
         self.positions = memory.x.positions
         self.x_layout, self.g_layout, self.sums_layout = memory.x, memory.g, memory.sums

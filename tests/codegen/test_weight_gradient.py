@@ -199,12 +199,8 @@ def test_half_precision_sums_in_float32():
     assert np.abs(got.astype(float) - expected).max() <= 2e-3 * np.abs(expected).max()
 
 
-@pytest.mark.parametrize("stride", [1, 2])
-@pytest.mark.parametrize("image", ["closed", "open"])
-@pytest.mark.parametrize("channels", [5, 260])
-def test_open_batches_and_images(stride, image, channels):
-    """Targets take turns: each of two has every pair of settings."""
-    target = TARGETS[(stride + (image == "open") + (channels == 260)) % len(TARGETS)]
+def open_gradient(image, stride, channels):
+    """The graph of a gradient, channels last, of any batch and, if `image` is "open", of any size of images."""
     b = Builder("g", "legal")
     n, h, w = map(named, "nhw") if image == "open" else (named("n"), 9, 17)
     x = b.input("x", TensorType(F32, (n, stride * h, stride * w, channels)))
@@ -213,9 +209,29 @@ def test_open_batches_and_images(stride, image, channels):
     attrs = {"stride": one, "low": one, "high": (2 - stride,) * 2, "dilation": (stride,) * 2, "input_dilation": one}
     y = b.conv(x, g, **attrs, groups=1, layout=("C01N", "I01O", "01NC"))
     assert y.shape == (3, 3, channels, 20)
-    kernel = Selected(b.build([y]), "weight_gradient", runnable(target))
+    return b.build([y])
+
+
+def check_sizes(kernel, image, nthreads):
     for size in ({"n": 2, "h": 2, "w": 3}, {"n": 3, "h": 9, "w": 17}, {"n": 40, "h": 5, "w": 2}):
-        kernel.check({name: size[name] for name in (("n", "h", "w") if image == "open" else ("n",))}, 3)
+        kernel.check({name: size[name] for name in (("n", "h", "w") if image == "open" else ("n",))}, nthreads)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("image", ["closed", "open"])
+@pytest.mark.parametrize("channels", [5, 260])
+def test_open_batches_and_images(stride, image, channels):
+    """Targets take turns: each of two has every pair of settings."""
+    target = TARGETS[(stride + (image == "open") + (channels == 260)) % len(TARGETS)]
+    graph = open_gradient(image, stride, channels)
+    check_sizes(Selected(graph, "weight_gradient", runnable(target), winograd=False), image, 3)
+
+
+@pytest.mark.parametrize("image", ["closed", "open"])
+def test_open_batches_and_images_by_winograd(image, planned):
+    planned(4, 4, 5, 16, 20)
+    target = TARGETS[(image == "open") % len(TARGETS)]
+    check_sizes(Selected(open_gradient(image, 1, 21), "winograd_gradient", runnable(target)), image, 1)
 
 
 @pytest.mark.parametrize(
