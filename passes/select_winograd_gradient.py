@@ -3,6 +3,7 @@ these are expected to take fewer cycles of one core than the plain sums."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from functools import lru_cache
@@ -25,6 +26,8 @@ _TRANSFORM = 3.0
 _BLOCK = 64
 """Tiles of a block: so many multiply-adds for each sum that is read and written, while what neighbouring register tiles
 read of a block stays in the first-level cache."""
+_POINTS = 6
+"""Of a transform along an axis that is exact enough."""
 _GAIN = 0.9
 """A transform must take at most this share of the direct time, as it costs memory and accuracy."""
 
@@ -59,7 +62,7 @@ def by_winograd(site: Site, dtype: DType) -> dict[str, Any] | None:
 def _problem(anchor: Op) -> Problem | None:
     """The gradient in the terms of the cost model; None if no transform applies."""
     (x, g), attrs, (*taps, channels, filters) = anchor.operands, anchor.attrs, anchor.result.shape
-    if {*attrs["stride"], *attrs["dilation"]} != {1} or len(taps) > 2 or {*taps} - {1, 3} or {*taps} == {1}:
+    if {*attrs["stride"], *attrs["dilation"]} != {1} or len(taps) > 2 or {*taps} - {1, 3, 5} or {*taps} == {1}:
         return None
     if not is_static((channels, filters)):
         return None
@@ -82,9 +85,9 @@ def winograd_gradient(problem: Problem, target: Machine) -> WinogradGradient | N
 
 def winograd_plans(problem: Problem, target: Machine) -> Iterator[tuple[WinogradGradient, float]]:
     """A plan with each transform that is exact enough, and the cycles that it is expected to take."""
-    for m in (2, 4):
-        outputs = (1 if problem.taps[0] == 1 else m, 1 if problem.taps[1] == 1 else m)
-        plan = _plan(problem, outputs, target)
+    each = [(1,) if r == 1 else tuple(m for m in (2, 4) if m + r - 1 <= _POINTS) for r in problem.taps]
+    for outputs in itertools.product(*each):
+        plan = _plan(problem, (outputs[0], outputs[1]), target)
         yield plan, winograd_cycles(problem, plan, target)
 
 

@@ -81,6 +81,8 @@ WINOGRAD = {
     "no padding": ((4, 4, 2, 32, 12), gradient((13, 14), 20, 33, (3, 3))),
     "different padding": ((4, 4, 4, 16, 12), gradient((10, 9), 17, 40, (3, 3), low=(0, 2), high=(2, 0))),
     "padding beyond the image": ((4, 4, 6, 16, 18), gradient((5, 6), 24, 40, (3, 3), low=4, high=3)),
+    "5x5": ((2, 2, 4, 16, 16), gradient((12, 13), 20, 50, (5, 5), batch=4)),
+    "3x5": ((4, 2, 4, 16, 20), gradient((10, 11), 16, 18, (3, 5), low=(1, 2), high=(1, 2))),
     "negative padding": ((4, 4, 4, 16, 24), gradient((15, 15), 24, 40, (3, 3), low=-1, high=-2)),
     "1-D": ((1, 4, 4, 16, 20), gradient((50,), 33, 66, (3,), batch=3, low=1, high=1)),
     "1x3": ((1, 4, 4, 16, 60), gradient((9, 24), 33, 48, (1, 3), low=(0, 1), high=(0, 1))),
