@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from gluonjit.ir.dims import Extent
 from gluonjit.ir.opdef import REQUIRED, primitive
 from gluonjit.ir.primitives.checks import NUMERIC, check_choice, check_kind, ints, window_extent
 from gluonjit.ir.primitives.movement import both, interleaved
@@ -178,10 +179,9 @@ def _by_phases(
     """The cotangent of an input of this shape, given which tap of each window gets that of its result. Input positions
     of one *phase* (their remainders by the strides) are in windows by the same taps: a sum for each phase will do."""
     per_axis = [_taps(*numbers) for numbers in zip(window, stride, low, spacing, strict=True)]
-    # So many positions of each phase that they reach beyond the input.
     more = [
-        max(-(-((w - 1) * apart - lo - hi) // s), 0)
-        for w, apart, lo, hi, s in zip(window, spacing, low, high, stride, strict=True)
+        _beyond(n, m, (w - 1) * apart - lo - hi, s)
+        for n, m, w, apart, lo, hi, s in zip(shape, g.shape, window, spacing, low, high, stride, strict=True)
     ]
     counts = tuple(m + k for m, k in zip(g.shape, more, strict=True))
     zero, none = b.constant(0, dtype_of(g)), b.constant(-1, I8)
@@ -204,6 +204,13 @@ def _by_phases(
         if phase not in parts:  # between windows
             parts[phase] = b.broadcast(zero, shape=counts)
     return interleaved(b, parts, range(len(shape)), shape)
+
+
+def _beyond(n: Extent, results: Extent, overlap: int, stride: int) -> int:
+    """By how many positions of a phase those of an input of `n` elements are more than the results; at least so many if
+    that depends on a size. `overlap`: elements that the last window reads beyond `stride` of them, without padding."""
+    rest = n - results * stride
+    return -(-rest // stride) if isinstance(rest, int) else max(-(-overlap // stride), 0)
 
 
 def _padded(b: Emitter, x: Any, op: str, low: Sequence[int], high: Sequence[int]) -> Any:
