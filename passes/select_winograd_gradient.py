@@ -3,7 +3,6 @@ these are expected to take fewer cycles of one core than the plain sums."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator
 from functools import lru_cache
@@ -85,10 +84,15 @@ def winograd_gradient(problem: Problem, target: Machine) -> WinogradGradient | N
 
 def winograd_plans(problem: Problem, target: Machine) -> Iterator[tuple[WinogradGradient, float]]:
     """A plan with each transform that is exact enough, and the cycles that it is expected to take."""
-    each = [(1,) if r == 1 else tuple(m for m in (2, 4) if m + r - 1 <= _POINTS) for r in problem.taps]
-    for outputs in itertools.product(*each):
-        plan = _plan(problem, (outputs[0], outputs[1]), target)
+    high, wide = problem.taps
+    for outputs in dict.fromkeys((_outputs(high, most), _outputs(wide, most)) for most in (2, 4)):
+        plan = _plan(problem, outputs, target)
         yield plan, winograd_cycles(problem, plan, target)
+
+
+def _outputs(taps: int, most: int) -> int:
+    """Pixels of a tile along an axis, at most so many."""
+    return 1 if taps == 1 else min(most, _POINTS + 1 - taps)
 
 
 def _plan(problem: Problem, outputs: tuple[int, int], target: Machine) -> WinogradGradient:
