@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,12 +19,15 @@ from gluonjit.passes import tiling
 from gluonjit.passes.choices import Alternative, Choice, choice_of, product_of, the_fastest
 from gluonjit.passes.regroup import regroup
 from gluonjit.passes.select_winograd_gradient import algorithms, by_winograd, why_directly
-from gluonjit.passes.site import Site
+from gluonjit.passes.site import Site, view
+from gluonjit.passes.tiling import FittingTile
 
 _LONGEST = 2048
 """The most pixels of a block: bounds the rounding error of a sum of f32."""
 
-
+_LINE = 64
+"""Pixels of a row, about, where any number of them may be one: few enough that all tiles find them in a near cache, and
+enough that beginning and ending a tile's sums takes little of the time."""
 _OF_L1 = 4
 """A block takes this part of the first-level cache: sums of tiles, and the hardware's prefetches, pass through it."""
 
@@ -43,10 +46,18 @@ def select_weight_gradient(site: Site) -> Value | None:
     left, right = site.operand(0), site.operand(1)
     if site.body.outputs[0] is not anchor.result or left.dtype is not anchor.result.dtype:
         return None
-    epilogue = regroup(site.body, anchor, [(k,) for k in range(x.ndim)])
+    if _is_product(anchor, site.target):
+        line = _line_of(math.prod(x.shape[1:-1]))
+        epilogue = regroup(site.body, anchor, [tuple(range(x.ndim - 2)), (x.ndim - 2,), (x.ndim - 1,)])
+        left, right = (view(site.b, v, (v.size // v.shape[-1] // line, line, v.shape[-1])) for v in (left, right))
+        attrs = {**attrs, **{key: attrs[key][:1] for key in _ALONG_AXES}, "layout": ("C0N", "I0O", "0NC")}
+        notes = _directly((left.shape, right.shape, (1,)), 1, left.dtype, site, is_product=True)
+    else:
+        epilogue = regroup(site.body, anchor, [(k,) for k in range(x.ndim)])
+        shapes = x.shape, g.shape, anchor.result.shape[:-2]
+        notes = by_winograd(site, left.dtype) or _directly(shapes, attrs["dilation"][-1], left.dtype, site)
     if epilogue is None:
         return None
-    notes = by_winograd(site, left.dtype) or _directly(site, left.dtype)
 
     def result(body: Builder, x: Value, g: Value) -> Value:
         return body.emit("conv", [x, g], attrs)[0]
@@ -54,32 +65,66 @@ def select_weight_gradient(site: Site) -> Value | None:
     return site.emit(epilogue, [left, right], result, notes)
 
 
-def _directly(site: Site, dtype: DType) -> dict[str, Any]:
-    """The annotations of the kernel that computes it by the definition."""
-    (x, g), result, target, item = site.anchor.operands, site.anchor.result, site.target, dtype.itemsize
-    shapes, step = (x.shape, g.shape, result.shape[:-2]), site.anchor.attrs["dilation"][-1]
-    channels, filters = x.shape[-1], g.shape[-1]
-    pixels = hint(g.size) // filters
-    rows, columns = tiling.register_tile(channels, filters, pixels, item, dtype, target, site.most)
-    lines = min(_near(x, g, target), max(_LONGEST // max(hint(g.shape[-2]), 1), 1))
+_ALONG_AXES = ("stride", "low", "high", "dilation", "input_dilation")
+
+
+def _is_product(anchor: Op, target: Machine) -> bool:
+    """Whether any pixels may be a row of them: both operands are used pixel by pixel, and all sums stay near, so one
+    group has all tiles."""
+    (x, g), attrs = anchor.operands, anchor.attrs
+    ones = {*anchor.result.shape[:-2], *attrs["dilation"]}
+    if ones != {1} or {*attrs["low"], *attrs["high"]} != {0}:
+        return False
+    return is_static(x.shape[1:-1]) and x.shape[-1] * g.shape[-1] * x.dtype.itemsize < target.l2 // 2
+
+
+def _line_of(pixels: int) -> int:
+    """How many pixels of an image should be taken as a row of them."""
+    return min((k for k in range(1, pixels + 1) if pixels % k == 0), key=lambda k: max(k / _LINE, _LINE / k))
+
+
+def _directly(
+    shapes: tuple[Any, Any, Any], step: int, dtype: DType, site: Site, is_product: bool = False
+) -> dict[str, Any]:
+    """The annotations of the kernel that computes it by the definition. `shapes`: of the input, the cotangent, and the
+    taps; `step`: of the window, along the last axis; `is_product`: see `_is_product`."""
+    (x, g, taps), target, item = shapes, site.target, dtype.itemsize
+    channels, filters, width = x[-1], g[-1], hint(g[-2])
+    pixels, windows = math.prod(map(hint, g[:-1])), math.prod(taps)
+    if is_product:
+        rows, columns = min(_tiles(channels, filters, width, dtype, target, site.most))[1:]
+    else:
+        rows, columns = tiling.register_tile(channels, filters, pixels, item, dtype, target, site.most)
+    lines = min(_near(shapes, item, target), max(_LONGEST // max(width, 1), 1))
     tiles, panels = -(-channels // rows), -(-filters // columns)
-    taps = math.prod(result.shape[:-2])
-    most = max(1, target.l2 // 2 // (taps * rows * columns * item))  # tiles of a group
+    most = max(1, target.l2 // 2 // (windows * rows * columns * item))  # tiles of a group
     # A group with as many channels of the input as of the cotangent reads each the fewest times.
-    side = math.isqrt(target.l2 // 2 // (taps * item))
+    side = math.isqrt(target.l2 // 2 // (windows * item))
     wide = _even(panels, max(1, side // columns, most // tiles))
     high = _even(tiles, max(1, most // wide))
     plan = with_copies(WeightGradient(rows, columns, lines, high, wide), *shapes, step, item, target)
     if not (plan.copies_x or plan.copies_g):
         # Tiles side by side, and the taps along a row, read the same lines of x, and the same panel of g.
         pixel = min(channels * item, target.line) + columns * item
-        plan = replace(plan, block=min(lines, -(-(target.l1 // _OF_L1 // pixel) // max(hint(g.shape[-2]), 1))))
+        plan = replace(plan, block=min(lines, 1 if is_product else -(-(target.l1 // _OF_L1 // pixel) // max(width, 1))))
     memory = WeightGradientMemory.of(plan, *shapes, item, target)
     if copied := hint(memory.x + memory.g) * item:
-        blocks = -(-pixels // (hint(g.shape[-2]) * lines))
+        blocks = -(-pixels // (width * lines))
         plan = replace(plan, near=max(1, min(blocks, target.l2 // 4 // copied)))
         memory = WeightGradientMemory.of(plan, *shapes, item, target)
+    if is_product and (math.prod(map(hint, x)) + math.prod(map(hint, g))) * item > target.l2:
+        plan = replace(plan, ahead=True)
     return KERNEL(plan) | SCRATCH(memory.elements * item)
+
+
+def _tiles(
+    channels: int, filters: int, terms: int, dtype: DType, target: Machine, most: int = tiling.MAX_ROWS
+) -> Iterator[FittingTile]:
+    """The register tiles that fit, with the time for sums of so many terms, a row of pixels. Tiles are all alike."""
+    for tile in tiling.register_tiles(channels, filters, terms, target.line, dtype, target, most):
+        whole, vectors = -(-channels // tile.rows) * tile.rows, tile.columns // target.lanes(dtype)
+        cycles = tiling.product_cycles(whole, filters, terms, tile.rows, vectors, dtype, target, loads=tiling.LOADS)
+        yield tile._replace(cycles=cycles)
 
 
 def _even(count: int, most: int) -> int:
@@ -96,14 +141,16 @@ def depthwise_gradient(op: Op, target: Machine) -> DepthwiseGradient:
     columns = min(last, most)
     rows = max(1, min(math.prod(outer), most // columns))
     x, g = op.operands
-    return DepthwiseGradient(rows, columns, _near(x, g, target))
+    return DepthwiseGradient(rows, columns, _near((x.shape, g.shape), x.dtype.itemsize, target))
 
 
-def _near(x: Value, g: Value, target: Machine) -> int:
-    """How many rows of pixels of g, with what they read of x, half of the second-level cache holds; at least one."""
-    width = hint(g.shape[-2])
-    lines = hint(g.size) // max(width * hint(g.shape[-1]), 1)
-    line_bytes = g.dtype.itemsize * (width * hint(g.shape[-1]) + -(-hint(x.size) // max(lines, 1)))
+def _near(shapes: Sequence[Any], item: int, target: Machine) -> int:
+    """How many rows of pixels of a cotangent, with what they read of the input, half of the second-level cache holds;
+    at least one. `shapes`: of the input, and of the cotangent."""
+    x, g = ([*map(hint, shape)] for shape in shapes[:2])
+    line = g[-2] * g[-1]
+    lines = math.prod(g) // max(line, 1)
+    line_bytes = item * (line + -(-math.prod(x) // max(lines, 1)))
     return max(1, min(lines, target.l2 // 2 // max(line_bytes, 1)))
 
 
@@ -114,7 +161,11 @@ class _Choice(Choice):
         assert product is not None and plan is not None
         x, g = product.operands
         pixels, taps = math.prod(g.shape[:-1]), math.prod(product.result.shape[:-2])
-        choices = tiling.register_tiles(x.shape[-1], g.shape[-1], pixels, x.dtype.itemsize, x.dtype, target)
+        if x.ndim == 3 and _is_product(product, target):
+            choices = _tiles(x.shape[-1], g.shape[-1], g.shape[-2], x.dtype, target)
+            taps = math.prod(g.shape[:-2])
+        else:
+            choices = tiling.register_tiles(x.shape[-1], g.shape[-1], pixels, x.dtype.itemsize, x.dtype, target)
         yield from the_fastest(choices, plan.tile[:2], taps, target)
         yield from algorithms(op, target)
 

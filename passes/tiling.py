@@ -25,7 +25,7 @@ of 26 vectors are more than the first-level cache can have outstanding, so all o
 of the time in ResNet-50's first stage."""
 _OVERLAP = 0.15
 """The share of the streaming time that is not hidden behind the multiply-adds."""
-_LOADS = 0.7
+LOADS = 0.7
 """The share of a tile's loads that begin in time where its rows lie a line or more apart. Of tiles of one vector,
 which load once per multiply-add, a Zen 3 reached 40 to 60 % of the peak, of those of two or three 65 to 90."""
 ANYWHERE = 1
@@ -141,7 +141,7 @@ def register_tiles(
     """Among these, `register_tile` chooses; the arguments are the same."""
     width = target.lanes(dtype)
     needed = -(-n // width)
-    loads = _LOADS if row_bytes >= target.line else 1
+    loads = LOADS if row_bytes >= target.line else 1
     most_rows = min(m, most, target.l1_ways if row_bytes % target.page == 0 else MAX_ROWS)
     for vectors in range(1, min(MAX_VECTORS, needed) + 1):
         # Spread m evenly over its tiles, or leave a short last one: 100 rows are 7 · 13 + 9 at best.

@@ -30,7 +30,7 @@ from typing import Any
 
 from gluonjit.codegen.kernels.epilogue import find_anchor
 from gluonjit.codegen.kernels.matmul import panel_variants, share, unravel
-from gluonjit.codegen.kernels.tiles import Rows, Tile
+from gluonjit.codegen.kernels.tiles import Rows, Tile, prefetch
 from gluonjit.codegen.loops.any_size import opened_axis
 from gluonjit.codegen.text.kernel_code import AnySize, writes
 from gluonjit.codegen.text.llvm import Function, Module
@@ -63,9 +63,11 @@ def _with_any_channels(op: Op, target: Machine) -> AnySize | None:
         return None
     sizes |= {name: _UNIT * getattr(plan, name) for name in _COUNTS}
     sizes[_DEPTH] = _UNIT * copied_channels(plan, x.dtype.itemsize, target)
+    # Where pixels are rows of any length, images are what is left of them.
+    images = opened_axis("i", x.shape[0], 1, sizes) if plan.ahead else x.shape[0]
     b = Builder(op.regions[0].name, op.regions[0].level)
     inputs = [
-        b.input(v.name, v.type.with_shape((*v.shape[:-1], n)))
+        b.input(v.name, v.type.with_shape((images, *v.shape[1:-1], n)))
         for v, n in zip(op.regions[0].inputs, (channels, filters), strict=True)
     ]
     body = b.build(b.emit("conv", inputs, anchor.attrs))
@@ -95,7 +97,7 @@ class _Gradient:
         self.y_strides = row_major(anchor.result.shape)
         self.x, self.g = f.table(body.inputs.index(x)), f.table(body.inputs.index(g))
         self.y = f.table(len(body.inputs))
-        self.scalar = Tile(f, x.dtype, 1).scalar
+        self.scalar, self.scalar_bytes = Tile(f, x.dtype, 1).scalar, x.dtype.itemsize
         self.block: Any = plan.block
         self.high: Any = plan.high
         self.wide: Any = plan.wide
@@ -109,7 +111,7 @@ class _Gradient:
         self.tiles = f.div(f.add(self.channels, self.rows - 1), self.rows)
         counts = ((self.tiles, self.high), (self.panels, self.wide))
         self.groups = [f.div(f.add(count, f.sub(each, 1)), each) for count, each in counts]
-        self.copies_g, self.copies_x = plan.copies_g, plan.copies_x
+        self.copies_g, self.copies_x, self.ahead = plan.copies_g, plan.copies_x, plan.ahead
         self.sums = f.table(len(body.inputs) + 1)
         group = f.mul(f.mul(self.high, self.wide), math.prod(self.taps) * self.rows * self.columns)
         self.g_copy = f.gep(self.scalar, self.sums, group)
@@ -273,7 +275,7 @@ class _Gradient:
                     continue
                 with f.for_(*span, self.block, hint="block") as block:
                     some = block.index, f.min(f.add(block.index, self.block), span[1])
-                    self._add(tile, sums, self._sum(tile, channel, column, wide, tap, some, span[0]))
+                    self._add(tile, sums, self._sum(tile, channel, column, wide, tap, some, span[0], number))
 
     def _in_sums(self, tile: Tile, sums: str, r: int, v: int) -> str:
         return self.f.gep(self.scalar, sums, r * self.columns + v * tile.lanes)
@@ -306,8 +308,10 @@ class _Gradient:
         tap: list[Any],
         span: tuple[Any, Any],
         copied: Any,
+        number: Any,
     ) -> Rows:
-        """A tile's sums over the rows of pixels in `span`. `copied`: the first row in what was copied."""
+        """A tile's sums over the rows of pixels in `span`. `copied`: the first row in what was copied; `number`: which
+        task of the group it is."""
         f, rows, last = self.f, self.rows, len(self.count) - 1
         # Along the last axis, the tap reads inside of x for positions [start, stop).
         shift = f.sub(f.mul(tap[last], self.apart[last]), self.low[last])
@@ -327,9 +331,12 @@ class _Gradient:
             x_from, x_step = (self.x_copy, self.depth) if self.copies_x else (self.x, self.x_strides[-2])
             g_from, g_step = (self.g_copy, self.columns) if self.copies_g else (self.g, self.g_strides[-2])
             source = f.add(f.add(source, channel), f.mul(shift, x_step))
+            following = self._following(line.index, number) if self.ahead else []
 
             def add(pixel: Any, sums: Sequence[str]) -> list[str]:
                 names = iter(sums)
+                for part, step in following:
+                    prefetch(f, part, f.mul(pixel, step), nearest=False)
                 x = self._at(x_from, f.add(source, f.mul(pixel, f.mul(self.step[last], x_step))))
                 g = self._at(g_from, f.add(weights, f.mul(pixel, g_step)))
                 partial = [not self.copies_g and tile.is_partial(v) for v in range(tile.vectors)]
@@ -358,6 +365,22 @@ class _Gradient:
             total = [f.op(f"fadd {tile.vector} {a}, {b}") for a, b in zip(total, part, strict=True)]
         names = iter(total)
         return [[next(names) for _ in range(tile.vectors)] for _ in range(rows)]
+
+    def _following(self, line: Any, number: Any) -> list[tuple[str, Any]]:
+        """A task's part of the row of pixels that lies as far behind this one as tasks go at a time, of either operand:
+        where it begins, and its bytes per pixel of the cotangent."""
+        f, item = self.f, self.scalar_bytes
+        there, found = f.add(line, self.near), []
+        for pointer, strides, channels in (
+            (self.x, self.x_strides, self.channels),
+            (self.g, self.g_strides, self.filters),
+        ):
+            count = f.mul(self.high, self.wide)
+            step = f.div(f.add(f.mul(channels, item), f.sub(count, 1)), count)
+            begin = self._at(pointer, f.mul(there, strides[0]))
+            part = f.mul(number, f.mul(self.count[-1], step))
+            found.append((f.op(f"getelementptr i8, ptr {begin}, i64 {f.extent(part)}"), step))
+        return found
 
     def _at(self, pointer: str, offset: Any) -> str:
         # Not `inbounds`: the terms of an offset may lie outside where the whole does not.

@@ -187,6 +187,7 @@ class WeightGradient(Plan, kernel="weight_gradient"):
     near: Annotated[int, "blocks that are copied at a time, where pixels lie far apart", COUNTED] = 1
     copies_x: Annotated[bool, "the input's pixels are copied"] = False
     copies_g: Annotated[bool, "the cotangent's pixels are copied"] = False
+    ahead: Annotated[bool, "tiles prefetch the pixels of the next blocks, as no near cache holds them"] = False
 
     shares = "register tiles"
     is_product = True

@@ -47,6 +47,8 @@ CASES = {
     "stride": gradient((9, 18), 3, 40, (3, 3), stride=2, low=1, high=1),
     "stem": gradient((19, 19), 3, 16, (7, 7), stride=2, low=3, high=3),
     "pointwise": gradient((5, 6), 30, 70, (1, 1)),
+    "pointwise, more than the near caches hold": gradient((40, 48), 28, 20, (1, 1)),
+    "pointwise, 1-D": gradient((35,), 9, 40, (1,), batch=3),
     "many channels": gradient((4, 4), 33, 35, (3, 3), low=1, high=1),
     "dilation": gradient((12, 11), 4, 9, (3, 2), dilation=(2, 3), low=(2, 1), high=2),
     "padding beyond the image": gradient((2, 3), 4, 9, (3, 3), low=4, high=3),
@@ -148,6 +150,20 @@ def test_channels_that_differ_share_a_kernel(object_cache, lowered):
     assert counts == [1, 0, 1, 0, 1, 1, 1, 1]
 
 
+def test_pointwise_layers_of_any_size_share_a_kernel(object_cache, lowered):
+    rng = np.random.default_rng(0)
+    counts = []
+    for size, channels, filters in (((32, 32), 96, 96), ((64, 64), 96, 96), ((32, 64), 48, 96)):
+        graph = backward(size, channels, filters, (1, 1))
+        inputs = [rng.standard_normal(v.shape).astype(np.float32) for v in graph.inputs]
+        lowered.clear()
+        (got,), _ = compile_graph(graph).run(inputs)
+        (expected,), _ = evaluate(graph, inputs)
+        assert close(got, expected), difference(got, expected)
+        counts.append(lowered.count("weight_gradient"))
+    assert counts == [1, 0, 0]
+
+
 def test_channels_that_differ_share_a_kernel_by_winograd(object_cache, lowered, planned):
     rng = np.random.default_rng(0)
     counts = []
@@ -163,7 +179,7 @@ def test_channels_that_differ_share_a_kernel_by_winograd(object_cache, lowered, 
     assert counts == [1, 0, 0, 0, 1]
 
 
-@pytest.mark.parametrize("case", ["many rows", "far pixels of both"])
+@pytest.mark.parametrize("case", ["many rows", "far pixels of both", "pointwise, more than the near caches hold"])
 def test_any_number_of_threads_gives_the_same_bits(case):
     graph = CASES[case]
     rng = np.random.default_rng(0)
