@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 from gluonjit.ir.annotations import KERNEL
+from gluonjit.ir.dims import hint
 from gluonjit.ir.graph import Builder, Value
 from gluonjit.ir.kernels.product_plans import Depthwise
 from gluonjit.passes import tiling
@@ -33,7 +37,7 @@ def _plan(site: Site, plain: Convolution) -> Depthwise:
     out = epilogue.shape
     # One spatial axis: treat it as an image of one row.
     rows, in_rows, taps, stride = (1, 1, 1, 1) if x.ndim == 3 else (out[1], x.shape[1], w.shape[0], attrs["stride"][0])
-    return tiling.depthwise_tile(
+    plan = tiling.depthwise_tile(
         (rows, out[-2], int(out[-1])),
         (in_rows, x.shape[-2]),
         (taps, w.shape[-3]),
@@ -42,3 +46,5 @@ def _plan(site: Site, plain: Convolution) -> Depthwise:
         x.dtype,
         site.target,
     )
+    moved = (math.prod(map(hint, x.shape)) + math.prod(map(hint, out))) * x.dtype.itemsize
+    return replace(plan, ahead=x.ndim == 4 and plan.rows > 0 and moved > site.target.l2)

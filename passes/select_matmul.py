@@ -116,7 +116,9 @@ def emit_product(site: Site, epilogue: Epilogue, left: Value, perm: Sequence[int
         w = unpack(body, w, batch, k, n) if packed else w
         return body.dot_general(x, w, contract=((axes + 1,), (axes,)), batch=(paired, paired))
 
-    plan = Matmul(rows, columns, block, packed, halved and packed)
+    moved_bytes = math.prod(map(hint, batch)) * height * (terms + width) * item
+    ahead = is_static((n, k)) and moved_bytes > target.l2
+    plan = Matmul(rows, columns, block, packed, halved and packed, ahead=ahead)
     return site.emit(epilogue, [left, right], product, KERNEL(plan))
 
 

@@ -250,7 +250,7 @@ def depthwise_tile(
         width = min(range(1, most + 1), key=lambda w: _open_line_cycles(line, w, lambda n: n + _DEPTHWISE_TILE))
     vector = target.vector_bits // 8
     vectors = -(-channels * dtype.itemsize // vector)
-    if not cached and stride == 1 and height and rows >= _ROW_TILES * height:
+    if not cached and height and rows >= _ROW_TILES * height:
         # Where rows come from memory, or from the third-level cache, they are best read and written from front to end.
         return Depthwise(height, width, 1, vectors)
     # The input rows of one row tile should stay in the first-level cache until the next tile needs them.

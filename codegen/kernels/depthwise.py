@@ -20,7 +20,7 @@ from gluonjit.codegen.kernels.conv import spatial_axes
 from gluonjit.codegen.kernels.epilogue import Epilogue, find_anchor
 from gluonjit.codegen.kernels.matmul import share, unravel
 from gluonjit.codegen.kernels.pixel_tiles import Axis, Kind, PixelTiles
-from gluonjit.codegen.kernels.tiles import Rows, Tile
+from gluonjit.codegen.kernels.tiles import Rows, Tile, prefetch
 from gluonjit.codegen.text.kernel_code import writes
 from gluonjit.codegen.text.llvm import Function, Module, vector
 from gluonjit.ir.graph import Op
@@ -63,7 +63,7 @@ class DepthwiseCode:
         self.depth = w.shape[-2]
         self.filters = self.channels // anchor.attrs["groups"]
         """Input channels and filters of a group."""
-        self.pixels, self.block, self.vectors = plan.pixels, plan.block, plan.vectors
+        self.pixels, self.block, self.vectors, self.ahead = plan.pixels, plan.block, plan.vectors, plan.ahead
         self.rolled, self.height = plan.rows == 0, max(plan.rows, 1)
         self.tiles = PixelTiles(f, self.columns, self.pixels, merge=False)
         self.x, self.w = (f.table(first + body.inputs.index(v)) for v in (x, w))
@@ -111,10 +111,28 @@ class DepthwiseCode:
                     self._tile(Tile(f, self.dtype, 1, tail), kind, height, at)
 
     def _tile(self, tile: Tile, kind: Kind, height: int, at: At) -> None:
+        if self.ahead:
+            self._fetch_below(tile, kind, height, at)
         lines = [self._loops(tile, kind, at)] if self.rolled else self._unrolled(tile, kind, height, at)
         for r, acc in enumerate(lines):
             place = [at.pixel, at.channel] if self.is_line else [self.f.add(at.row, r), at.pixel, at.channel]
             self.epilogue.write(tile, acc, [at.image, *place])
+
+    def _fetch_below(self, tile: Tile, kind: Kind, height: int, at: At) -> None:
+        """Prefetches what the tile below reads and this one does not, and what it writes. It need not exist."""
+        f, rows, columns = self.f, self.rows, self.columns
+        reach = (height - 1) * rows.stride + (rows.taps - 1) * rows.dilation + 1
+        below = f.add(f.mul(at.row, rows.stride), reach - rows.low)
+        channel = f.div(f.mul(at.channel, self.depth), self.filters)
+        for line in range(height * rows.stride):
+            place = f.add(f.mul(at.image, self.image), f.mul(f.add(below, line), self.line))
+            place = f.add(f.add(place, f.mul(f.mul(at.pixel, columns.stride), self.pixel)), channel)
+            x = f.op(f"getelementptr {self.scalar}, ptr {self.x}, i64 {f.extent(place)}")  # not `inbounds`
+            for pixel in range(kind.pixels * columns.stride):
+                prefetch(f, x, pixel * self.pixel * tile.bytes, nearest=False)
+        for line in range(height):
+            index = [at.image, f.add(at.row, height + line), at.pixel, at.channel]
+            self.epilogue.prefetch(tile, kind.pixels, index, written=True)
 
     # ---- taps as loops
 

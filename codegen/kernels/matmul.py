@@ -15,7 +15,7 @@ from typing import Any
 
 from gluonjit.codegen.kernels.epilogue import Epilogue, find_anchor
 from gluonjit.codegen.kernels.row_tiles import RowTiles, lowest_height
-from gluonjit.codegen.kernels.tiles import Fetch, Tile, chains, prefetch
+from gluonjit.codegen.kernels.tiles import Fetch, Fetches, Tile, chains, prefetch
 from gluonjit.codegen.text.kernel_code import writes
 from gluonjit.codegen.text.llvm import Function, Module
 from gluonjit.ir.dims import Dim, Extent, divides, hint, is_static
@@ -26,6 +26,12 @@ from gluonjit.ir.windows import strides_of
 
 _SPREAD = 3
 """The fewest row tiles over which prefetching the next panel is spread."""
+_AHEAD = 2048
+"""The least bytes of rows of the first operand between what is read and what is prefetched."""
+_FEW_TERMS = 64
+"""With fewer terms, a tile is done before the lines that it writes have come."""
+_SELDOM = 8
+"""How many times the tiles that are prefetched ahead a panel has, at least: its first tiles are not prefetched."""
 _TOUCHED = 8
 """The most rows of a panel that is not packed that a tile prefetches, all at once."""
 
@@ -60,7 +66,7 @@ class Product:
         body, plan = op.regions[0], Matmul.of(op)
         anchor = find_anchor(body)
         a = anchor.operands[0]
-        self.packed = plan.packed
+        self.packed, self.ahead = plan.packed, plan.ahead
         b = body.inputs[1] if self.packed else anchor.operands[1]
         self.dtype = a.dtype
         self.rows, self.columns, self.block, self.halved = plan.rows, plan.columns, plan.block, plan.halved
@@ -127,8 +133,20 @@ class Product:
 
     def tile(self, tile: Tile, rows: int, place: list[Any], x: str, w: str, number: Any) -> None:
         """Computes a register tile: the `number`-th of those that the thread computes in this panel."""
-        self.epilogue.prefetch(tile, rows, place)
-        fetch = self._following(w, number)
+        ahead = self._tiles_ahead(rows)
+        if ahead and self.k < _FEW_TERMS:
+            later = [*place[:-2], self.f.add(place[-2], ahead * rows), place[-1]]
+            self.epilogue.prefetch(tile, rows, later, written=True)
+        else:
+            self.epilogue.prefetch(tile, rows, place)
+        weights = self._following(w, number)
+        fetch: Fetch | Fetches | None = weights
+        if ahead and self.k >= self.n and self.a_strides[-2] == self.k:
+            # With more columns than terms, most of these rows would have been fetched for another panel.
+            size = rows * self.dtype.itemsize
+            begin = self.f.op(f"getelementptr i8, ptr {x}, i64 {ahead * size * self.k}")  # need not exist
+            following = Fetch(begin, size, nearest=False)
+            fetch = following if weights is None else Fetches((weights, following))
         self._touch_following(w, number)
         acc = tile.contract(
             tile.zeros(rows),
@@ -142,6 +160,14 @@ class Product:
             fetch=fetch,
         )
         self.epilogue.write(tile, acc, place)
+
+    def _tiles_ahead(self, rows: int) -> int:
+        """How many tiles of the panel come before the one whose rows a tile of this height prefetches: so many that
+        memory delivers them in time. 0 if its own residual is all that is prefetched."""
+        if not self.ahead:
+            return 0
+        tiles = -(-_AHEAD // (rows * self.k * self.dtype.itemsize))
+        return tiles if tiles * _SELDOM <= self.block else 0
 
     def _following(self, w: str, number: Any) -> Fetch | None:
         """The part of the next panel's weights to prefetch during one of this panel's tiles."""

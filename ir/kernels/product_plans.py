@@ -54,6 +54,7 @@ class Matmul(Product, kernel="matmul"):
     packed: Annotated[bool, "the second operand is cut into panels of columns"] = False
     halved: Annotated[bool, "two rows share the register of the last columns, which panels hold twice"] = False
     reversed: Annotated[bool, "panels are read from the last to the first, if one tile has all rows"] = False
+    ahead: Annotated[bool, "tiles prefetch rows to read and to write, as no near cache holds them"] = False
 
     shares = "register tiles: by blocks of rows, then panels"
     reads_lines = True
@@ -131,6 +132,7 @@ class Depthwise(Product, kernel="depthwise"):
     pixels: Annotated[int, "of a tile, side by side", UNROLLED]
     block: Annotated[int, "row tiles per task", COUNTED]
     vectors: Annotated[int, "of channels per task", COUNTED]
+    ahead: Annotated[bool, "tiles prefetch what those below read and write, as no near cache holds it"] = False
 
     shares = "blocks of rows by some vectors of channels"
     why = "no sums over many channels, so lanes are channels"

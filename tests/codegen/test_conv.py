@@ -62,6 +62,8 @@ DEPTHWISE = {
     "groups of two by four": conv((6, 9), 20, 40, 3, groups=10, low=1, high=1),
     "large window": conv((20, 21), 18, 18, (17, 19), groups=18, low=8, high=9, epilogue="all"),
     "long line": conv((300,), 6, 6, 250, batch=2, groups=6, low=249),
+    "more than the near caches hold": conv((41, 25), 40, 40, 3, batch=2, groups=40, low=1, high=1, epilogue="all"),
+    "the same with stride": conv((51, 50), 28, 28, 3, batch=3, groups=28, low=1, high=1, stride=2),
 }
 
 

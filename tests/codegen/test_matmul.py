@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from gluonjit.codegen.target import named
+from gluonjit.ir.annotations import KERNEL
 from gluonjit.ir.graph import Builder
 from gluonjit.ir.interpreter import evaluate
+from gluonjit.ir.kernels.product_plans import Matmul
 from gluonjit.ir.types import BF16, BOOL, F16, F32, F64, I32, TensorType
 from gluonjit.runtime.compiler import compile_graph
 from support.compare import close, difference
@@ -84,6 +86,13 @@ SHAPES = [
 @pytest.mark.parametrize("m, n, k", SHAPES)
 def test_shapes(m, n, k, target):
     check(dense(m, n, k, "relu"), runnable(target), ["loops", "matmul"], nthreads=3)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("m, n, k", [(2503, 40, 20), (801, 24, 160)])
+def test_rows_that_no_near_cache_holds(m, n, k, target):
+    run = check(dense(m, n, k, "residual", params=()), runnable(target), ["loops", "matmul"], nthreads=2)
+    assert [plan.ahead for op in run.graph.ops if isinstance(plan := KERNEL.of(op), Matmul)] == [True]
 
 
 @pytest.mark.parametrize("target", TARGETS)
