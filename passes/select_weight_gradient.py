@@ -141,7 +141,10 @@ def depthwise_gradient(op: Op, target: Machine) -> DepthwiseGradient:
     columns = min(last, most)
     rows = max(1, min(math.prod(outer), most // columns))
     x, g = op.operands
-    return DepthwiseGradient(rows, columns, _near((x.shape, g.shape), x.dtype.itemsize, target))
+    near = _near((x.shape, g.shape), x.dtype.itemsize, target)
+    if not (ahead := hint(x.type.nbytes) + hint(g.type.nbytes) > target.l2):
+        return DepthwiseGradient(rows, columns, near)
+    return DepthwiseGradient(rows, columns, max(1, near // 2), ahead)  # the next block comes to lie beside this one
 
 
 def _near(shapes: Sequence[Any], item: int, target: Machine) -> int:

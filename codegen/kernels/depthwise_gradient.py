@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gluonjit.codegen.kernels.matmul import panel_variants, share, unravel
-from gluonjit.codegen.kernels.tiles import Tile
+from gluonjit.codegen.kernels.tiles import Tile, prefetch
 from gluonjit.codegen.kernels.weight_gradient import may_leave, positions_inside
 from gluonjit.codegen.text.kernel_code import writes
 from gluonjit.codegen.text.llvm import Function, Module
@@ -40,7 +40,7 @@ class _Gradient:
     def __init__(self, f: Function, op: Op) -> None:
         self.f = f
         plan = DepthwiseGradient.of(op)
-        self.rows, self.columns, self.block = plan.rows, plan.columns, plan.block
+        self.rows, self.columns, self.block, self.ahead = plan.rows, plan.columns, plan.block, plan.ahead
         x, g = op.operands
         self.dtype = x.dtype
         self.images, *self.size, self.channels = x.shape
@@ -81,24 +81,39 @@ class _Gradient:
             g = f.add(g, f.mul(position, step))
         x = f.add(f.mul(image, self.x_strides[0]), channel)
         rows = list(itertools.product(*map(range, self.taps[:-1])))
+        following = self._following(panel, line) if self.ahead else []
         for first in range(0, len(rows), self.rows):
             group = rows[first : first + self.rows]
             found = [self._row(x, at, row) for row in group]
             for columns in self._columns():
+                fetched = following if not first and not columns.start else []
                 together = [(first + k, source) for k, (source, _) in enumerate(found)]
                 conditions = [inside for _, inside in found if inside is not None]
                 if not conditions:
-                    self._add(tile, panel, g, together, columns)
+                    self._add(tile, panel, g, together, columns, fetched)
                     continue
                 whole = functools.reduce(lambda a, b: f.op(f"and i1 {a}, {b}"), conditions)
                 with f.if_(whole):
-                    self._add(tile, panel, g, together, columns)
+                    self._add(tile, panel, g, together, columns, fetched)
                 if len(group) == 1:
                     continue
                 with f.if_(f.op(f"xor i1 {whole}, true")):
                     for one, (_, inside) in zip(together, found):
                         with f.if_(inside or "true"):
                             self._add(tile, panel, g, [one], columns)
+
+    def _following(self, panel: Any, line: Any) -> list[tuple[str, int]]:
+        """A panel's part of the row of pixels of g that lies a block behind this one, and of as much of x: where it
+        begins, and its bytes for each pixel of a row."""
+        f, vector, found = self.f, self.lanes * self.dtype.itemsize, []
+        there, part = f.add(line, self.block), f.mul(panel, self.count[-1])
+        for pointer, pixels in ((self.g, 1), (self.x, math.prod(self.step))):
+            size = vector * pixels
+            begin = f.add(
+                f.mul(there, self.count[-1] * self.channels * self.dtype.itemsize * pixels), f.mul(part, size)
+            )
+            found.append((f.op(f"getelementptr i8, ptr {pointer}, i64 {f.extent(begin)}"), size))
+        return found
 
     def _columns(self) -> Iterator[range]:
         """Groups of taps along the last axis."""
@@ -117,9 +132,17 @@ class _Gradient:
                 inside = condition if inside is None else f.op(f"and i1 {inside}, {condition}")
         return x, inside
 
-    def _add(self, tile: Tile, panel: Any, g: Any, rows: Sequence[tuple[int, Any]], columns: range) -> None:
+    def _add(
+        self,
+        tile: Tile,
+        panel: Any,
+        g: Any,
+        rows: Sequence[tuple[int, Any]],
+        columns: range,
+        fetched: Sequence[tuple[str, int]] = (),
+    ) -> None:
         """Adds the products of a row of pixels of g to the sums of these rows (number, where its pixels of x begin) and
-        columns of taps."""
+        columns of taps, and meanwhile prefetches what is `fetched`."""
         f = self.f
         shifts = [column * self.apart[-1] - self.low[-1] for column in columns]
         spans = [positions_inside(f, m, self.step[-1], self.size[-1], self.count[-1]) for m in shifts]
@@ -135,6 +158,9 @@ class _Gradient:
             cells = [(r, c) for r in range(len(rows)) for c in some]
             with f.for_(first, last, 1, [(tile.vector, sums[r][c]) for r, c in cells], "pixel") as pixel:
                 carried = dict(zip(cells, pixel.carried))
+                for part, size in fetched if len(some) == len(columns) else ():
+                    for at in range(0, size, f.target.line):
+                        prefetch(f, part, f.add(f.mul(pixel.index, size), at), nearest=False)
                 weights = self._load(tile, self.g, f.add(g, f.mul(pixel.index, self.g_strides[-2])))
                 place = f.mul(pixel.index, self.step[-1] * self.x_strides[-2])
                 for r, (_, source) in enumerate(rows):

@@ -227,6 +227,7 @@ class DepthwiseGradient(Plan, kernel="depthwise_gradient"):
     rows: Annotated[int, "taps along all but the last axis whose sums are taken together", UNROLLED]
     columns: Annotated[int, "taps along the last axis", UNROLLED]
     block: Annotated[int, "rows of pixels that all channels are summed over before the next ones", COUNTED]
+    ahead: Annotated[bool, "rows prefetch those of the next block, as no near cache holds them"] = False
 
     shares = "vectors of channels"
     why = "all taps read each pixel together, and lanes are channels"
