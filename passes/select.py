@@ -15,7 +15,7 @@ from gluonjit.ir.annotations import KERNEL, SCRATCH
 from gluonjit.ir.dims import hint
 from gluonjit.ir.graph import Builder, Graph, Op, Value, rewrite
 from gluonjit.ir.kernels import find_kernel
-from gluonjit.ir.kernels.element_plans import Loops, View
+from gluonjit.ir.kernels.element_plans import RUN, Loops, View
 from gluonjit.ir.kernels.op_plans import Host, Sequential, Sorting
 from gluonjit.ir.kernels.sort_words import sort_memory
 from gluonjit.ir.machine import Machine
@@ -119,10 +119,22 @@ def _fetched_ahead(op: Op, target: Machine) -> Literal["rows", "reads"] | None:
     shape = body.outputs[0].shape
     if nbytes > target.l2 and any(o.name == "reduce" and o.operands[0].shape == shape for o in body.ops):
         return "rows"  # each row is reduced, then read again
+    if nbytes > target.l2 and any(_sums_long_rows(o, body, target) for o in body.ops):
+        return "reads"
     nbytes += sum(hint(v.type.nbytes) for v in op.results)
     if nbytes >= target.l3 and any(o.name in ("reduce_window", "arg_reduce", "concat") for o in body.ops):
         return "reads"
     return None
+
+
+def _sums_long_rows(op: Op, body: Graph, target: Machine) -> bool:
+    """Whether an op sums what is computed of the columns of a matrix, some at a time, of so many rows that the
+    first-level cache hardly holds them until the last columns are summed."""
+    if op.name != "reduce" or op.attrs["op"] != "sum" or op.operands[0] in body.inputs:
+        return False
+    x = op.operands[0]
+    row = hint(x.shape[-1]) * x.dtype.itemsize if x.ndim > 1 else 0
+    return op.attrs["axes"] == tuple(range(x.ndim - 1)) and 4 * RUN * row >= 3 * target.l1
 
 
 def _with_anchor(

@@ -22,11 +22,12 @@ from gluonjit.codegen.loops.footprint import trace
 from gluonjit.codegen.loops.index import Affine, Var, affine, counter, divides
 from gluonjit.codegen.loops.nest import Space, choose_vector, extent
 from gluonjit.codegen.loops.scratch_rows import Axes, Rows, walked_axes
-from gluonjit.codegen.loops.sums_together import RUN, RunsOfSums, sums_together
+from gluonjit.codegen.loops.sums_together import RunsOfSums, sums_together
 from gluonjit.codegen.math.values import Val
 from gluonjit.codegen.text.llvm import Function
 from gluonjit.ir.dims import Dim, Extent, hint, hinted, is_at_most, is_less
 from gluonjit.ir.graph import Value
+from gluonjit.ir.kernels.element_plans import RUN
 from gluonjit.ir.primitives.reduction import identity
 from gluonjit.ir.types import BOOL, F32, F64, I32, I64, DType
 

@@ -12,12 +12,11 @@ from typing import Any, Protocol
 
 from gluonjit.codegen.loops.index import Affine, Var, affine
 from gluonjit.codegen.math.values import Val
+from gluonjit.ir.kernels.element_plans import RUN
 from gluonjit.ir.types import F32, F64, I64
 
 _ACCUMULATORS = 8
 """Additions that do not wait for each other, so that their latency is hidden."""
-RUN = 32
-"""Consecutive additions in f32 before the sum is added to an f64; only where there are more than twice as many."""
 
 
 class _Plan(Protocol):

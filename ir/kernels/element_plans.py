@@ -11,6 +11,9 @@ from gluonjit.ir.kernels.kernel_plan import Plan
 if TYPE_CHECKING:
     from gluonjit.ir.graph import Op
 
+RUN = 32
+"""Consecutive additions in f32 before the sum is added to an f64; only where there are more than twice as many."""
+
 
 @dataclass(frozen=True)
 class Loops(Plan, kernel="loops"):

@@ -346,14 +346,18 @@ def test_short_rows(n):
             np.testing.assert_array_equal(one, three, f"{rows} rows on {target.cpu}")
 
 
-@pytest.mark.parametrize("ahead", ["rows", "reads"])
-def test_operands_fetched_ahead(ahead):
+@pytest.mark.parametrize(("ahead", "what"), [("rows", "softmax"), ("reads", "pooled"), ("reads", "sums")])
+def test_operands_fetched_ahead(ahead, what):
     """What is asked for may lie behind the operand's end."""
 
-    def pooled(b, x):
+    def make(b, x):
+        if what == "softmax":
+            return softmax(b, x, (1,))
+        if what == "sums":
+            return b.reduce(b.mul(x, x), op="sum", axes=(0,))
         return b.reduce_window(x, op="max", window=(3, 1), stride=(1, 1), low=(1, 0), high=(1, 0), dilation=(1, 1))
 
-    graph = body((lambda b, x: softmax(b, x, (1,))) if ahead == "rows" else pooled, f32(200, 130))
+    graph = body(make, f32(200, 130))
 
     def lower(name, target, module):
         lower_loops(name, kernel(graph, Loops(ahead=ahead)), module)
