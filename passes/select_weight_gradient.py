@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -54,8 +54,13 @@ def select_weight_gradient(site: Site) -> Value | None:
         notes = _directly((left.shape, right.shape, (1,)), 1, left.dtype, site, is_product=True)
     else:
         epilogue = regroup(site.body, anchor, [(k,) for k in range(x.ndim)])
-        shapes = x.shape, g.shape, anchor.result.shape[:-2]
-        notes = by_winograd(site, left.dtype) or _directly(shapes, attrs["dilation"][-1], left.dtype, site)
+        *outer, along = anchor.result.shape[:-2]
+        shapes, by_taps = (x.shape, g.shape, (*outer, along)), x.shape[-1] == 1 and along > 1
+        if by_taps:
+            left, attrs = _padded(site.b, left, attrs)
+            shapes = (*left.shape[:-1], along), g.shape, (*outer, 1)
+        notes = None if by_taps else by_winograd(site, left.dtype)
+        notes = notes or _directly(shapes, attrs["dilation"][-1], left.dtype, site, by_taps=by_taps)
     if epilogue is None:
         return None
 
@@ -63,6 +68,16 @@ def select_weight_gradient(site: Site) -> Value | None:
         return body.emit("conv", [x, g], attrs)[0]
 
     return site.emit(epilogue, [left, right], result, notes)
+
+
+def _padded(b: Builder, x: Value, attrs: Mapping[str, Any]) -> tuple[Value, dict[str, Any]]:
+    """The input with its padding along the last spatial axis, and the attributes of a gradient that has none there."""
+    (*low, before), (*high, after) = attrs["low"], attrs["high"]
+    ends = [(*(0,) * (x.ndim - 2), max(n, 0), 0) for n in (before, after)]
+    rest = {"low": (*low, min(before, 0)), "high": (*high, min(after, 0))}
+    if any(map(any, ends)):
+        x = b.pad(x, b.constant(0, x.dtype), low=ends[0], high=ends[1])
+    return x, {**attrs, **rest}
 
 
 _ALONG_AXES = ("stride", "low", "high", "dilation", "input_dilation")
@@ -84,10 +99,11 @@ def _line_of(pixels: int) -> int:
 
 
 def _directly(
-    shapes: tuple[Any, Any, Any], step: int, dtype: DType, site: Site, is_product: bool = False
+    shapes: tuple[Any, Any, Any], step: int, dtype: DType, site: Site, is_product: bool = False, by_taps: bool = False
 ) -> dict[str, Any]:
     """The annotations of the kernel that computes it by the definition. `shapes`: of the input, the cotangent, and the
-    taps; `step`: of the window, along the last axis; `is_product`: see `_is_product`."""
+    taps; `step`: of the window, along the last axis; `is_product`: see `_is_product`; `by_taps`: taps along the last
+    axis stand for channels."""
     (x, g, taps), target, item = shapes, site.target, dtype.itemsize
     channels, filters, width = x[-1], g[-1], hint(g[-2])
     pixels, windows = math.prod(map(hint, g[:-1])), math.prod(taps)
@@ -102,7 +118,9 @@ def _directly(
     side = math.isqrt(target.l2 // 2 // (windows * item))
     wide = _even(panels, max(1, side // columns, most // tiles))
     high = _even(tiles, max(1, most // wide))
-    plan = with_copies(WeightGradient(rows, columns, lines, high, wide), *shapes, step, item, target)
+    plan = WeightGradient(rows, columns, lines, high, wide, by_taps=by_taps)
+    if not by_taps:
+        plan = with_copies(plan, *shapes, step, item, target)
     if not (plan.copies_x or plan.copies_g):
         # Tiles side by side, and the taps along a row, read the same lines of x, and the same panel of g.
         pixel = min(channels * item, target.line) + columns * item
@@ -161,14 +179,16 @@ def _near(shapes: Sequence[Any], item: int, target: Machine) -> int:
 class _Choice(Choice):
     def alternatives(self, op: Op, target: Machine) -> Iterator[Alternative]:
         product, plan = product_of(op), KERNEL.of(op)
-        assert product is not None and plan is not None
+        assert product is not None and isinstance(plan, WeightGradient)
         x, g = product.operands
         pixels, taps = math.prod(g.shape[:-1]), math.prod(product.result.shape[:-2])
         if x.ndim == 3 and _is_product(product, target):
             choices = _tiles(x.shape[-1], g.shape[-1], g.shape[-2], x.dtype, target)
             taps = math.prod(g.shape[:-2])
         else:
-            choices = tiling.register_tiles(x.shape[-1], g.shape[-1], pixels, x.dtype.itemsize, x.dtype, target)
+            channels = product.result.shape[-3] if plan.by_taps else x.shape[-1]
+            taps //= channels if plan.by_taps else 1
+            choices = tiling.register_tiles(channels, g.shape[-1], pixels, x.dtype.itemsize, x.dtype, target)
         yield from the_fastest(choices, plan.tile[:2], taps, target)
         yield from algorithms(op, target)
 

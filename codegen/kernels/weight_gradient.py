@@ -5,7 +5,8 @@
 In the graph this is a `conv` that sums over the batch: its `stride` is d, its `dilation` is s, and g is its weight. For
 each tap t it is a matrix product with the pixels as terms. A register tile is a number of channels c by a panel of
 channels o; for each pixel, vectors of g are loaded and single elements of x broadcast. Pixels that a tap reads outside
-of x are no terms.
+of x are no terms. If x has one channel, the rows of a tile are taps along the last axis instead, all of which must then be
+inside (`by_taps`): the pass pads x.
 
 Tiles are divided into groups, all taps of some channels c and o each, whose sums stay in the second-level cache, in
 scratch memory (`ir/kernels/weight_gradient_memory.py`). All of them take their sums over one block of rows of x and g,
@@ -53,9 +54,9 @@ _DEPTH = "copied"
 def _with_any_channels(op: Op, target: Machine) -> AnySize | None:
     """The op with open channels; None where one code would not do for others."""
     anchor = find_anchor(op.regions[0])
-    if STRIDES.of(op) or GUARD.of(op) is not None or op.regions[0].ops != (anchor,):
-        return None
     plan, (x, g) = WeightGradient.of(op), op.operands
+    if plan.by_taps or STRIDES.of(op) or GUARD.of(op) is not None or op.regions[0].ops != (anchor,):
+        return None
     sizes: dict[str, int] = {}
     channels = opened_axis("c", x.shape[-1], target.line // x.dtype.itemsize, sizes)
     filters = opened_axis("f", g.shape[-1], plan.columns, sizes)
@@ -95,6 +96,11 @@ class _Gradient:
         self.low = anchor.attrs["low"]
         self.x_strides, self.g_strides = (strides_of(op, body.inputs.index(v)) for v in (x, g))
         self.y_strides = row_major(anchor.result.shape)
+        self.row_step: Any = 1
+        """Elements of x from what a row of a tile reads to the next one's."""
+        if plan.by_taps:
+            self.taps, self.channels = (*self.taps[:-1], 1), self.taps[-1]
+            self.row_step = self.apart[-1] * self.x_strides[-2]
         self.x, self.g = f.table(body.inputs.index(x)), f.table(body.inputs.index(g))
         self.y = f.table(len(body.inputs))
         self.scalar, self.scalar_bytes = Tile(f, x.dtype, 1).scalar, x.dtype.itemsize
@@ -330,7 +336,7 @@ class _Gradient:
                 weights = f.add(column, self._line_of_g(line.index))
             x_from, x_step = (self.x_copy, self.depth) if self.copies_x else (self.x, self.x_strides[-2])
             g_from, g_step = (self.g_copy, self.columns) if self.copies_g else (self.g, self.g_strides[-2])
-            source = f.add(f.add(source, channel), f.mul(shift, x_step))
+            source = f.add(f.add(source, f.mul(channel, self.row_step)), f.mul(shift, x_step))
             following = self._following(line.index, number) if self.ahead else []
 
             def add(pixel: Any, sums: Sequence[str]) -> list[str]:
@@ -343,7 +349,7 @@ class _Gradient:
                 vectors = [tile.load(f.gep(self.scalar, g, v * tile.lanes), p) for v, p in enumerate(partial)]
                 found = []
                 for r in range(rows):
-                    factor = tile.splat(f.load(self.scalar, f.gep(self.scalar, x, r), tile.bytes))
+                    factor = tile.splat(f.load(self.scalar, f.gep(self.scalar, x, r * self.row_step), tile.bytes))
                     found += [tile.multiply_add(factor, v, next(names)) for v in vectors]
                 return found
 

@@ -190,6 +190,7 @@ class WeightGradient(Plan, kernel="weight_gradient"):
     copies_x: Annotated[bool, "the input's pixels are copied"] = False
     copies_g: Annotated[bool, "the cotangent's pixels are copied"] = False
     ahead: Annotated[bool, "tiles prefetch the pixels of the next blocks, as no near cache holds them"] = False
+    by_taps: Annotated[bool, "rows are taps along the last axis, as there is one channel of the input"] = False
 
     shares = "register tiles"
     is_product = True
