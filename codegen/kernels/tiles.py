@@ -221,6 +221,14 @@ class Tile:
         if not partial:
             f.emit(f"store {t} {value}, ptr {pointer}, align {self.bytes}")
             return
+        if self.left is None and not f.target.masks_stores:
+            if self.last == 1:
+                part = f.op(f"extractelement {t} {value}, i64 0")
+            else:
+                lanes = ", ".join(f"i32 {k}" for k in range(self.last))
+                part = f.op(f"shufflevector {t} {value}, {t} poison, <{self.last} x i32> <{lanes}>")
+            f.emit(f"store {vector(self.last, self.scalar)} {part}, ptr {pointer}, align {self.bytes}")
+            return
         name = f"llvm.masked.store.v{self.lanes}f{self.bytes * 8}.p0"
         f.module.declare(name, "void", [t, "ptr", "i32", f"<{self.lanes} x i1>"])
         f.emit(f"call void @{name}({t} {value}, ptr {pointer}, i32 {self.bytes}, {self.mask})")

@@ -287,7 +287,7 @@ class Access(Indices):
             # Not a masked store of one lane, which LLVM makes one of the wider type when the value was truncated.
             one = self.f.pure(f"extractelement {type} {data}, i64 0", scope)
             self._write(f"store {memory} {one}, ptr {pointer}", buffer, scope)
-        elif self.tail is not None or self._masks_well(buffer.dtype):
+        elif self.tail is not None or self._masks_well(buffer.dtype) and self.target.masks_stores:
             name = f"llvm.masked.store.v{self.width}{_SUFFIX[memory]}.p0"
             self.f.module.declare(name, "void", [type, "ptr", "i32", bools])
             mask = self.splat(self._active(None, count))
