@@ -13,7 +13,7 @@ from typing import Any
 
 from gluonjit.codegen.kernels.tiles import Rows, Tile, prefetch, steps
 from gluonjit.codegen.loops.access import Access, Buffer
-from gluonjit.codegen.loops.evaluate import Evaluator
+from gluonjit.codegen.loops.evaluate import Evaluator, Index
 from gluonjit.codegen.loops.index import Affine, Var, affine
 from gluonjit.codegen.math.values import Val
 from gluonjit.codegen.text.llvm import Function, memory_type
@@ -126,27 +126,31 @@ class Epilogue(Evaluator):
         self.handler.forget()
         *lead, row, column = (self._index(i, n) for i, n in zip(index, self.result.shape, strict=True))
         self._accumulators.clear()
+        finished: list[tuple[Index, Val]] = []
 
         def finish(r: int, v: int) -> None:
             if tile.left is not None and tile.is_partial(v):
                 with self.handler.last_lanes(self.result.shape[-1], column + v * tile.lanes, tile.left) as last:
-                    finish_at(r, v, last)
+                    self.handler.store(self.out, *finish_at(r, v, last))
                 return
             lanes = self.handler.lane_number(tile.last if tile.is_partial(v) else tile.lanes)
-            finish_at(r, v, column + (affine(lanes) + v * tile.lanes))
+            finished.append(finish_at(r, v, column + (affine(lanes) + v * tile.lanes)))
 
-        def finish_at(r: int, v: int, columns: Affine) -> None:
+        def finish_at(r: int, v: int, columns: Affine) -> tuple[Index, Val]:
             at = (*lead, row + r, columns)
             self._accumulators[at] = acc[r][v]
-            value = self.run(partial(self.value, self.result, at))
-            self.handler.store(self.out, at, value)
+            return at, self.run(partial(self.value, self.result, at))
 
         cells = [partial(finish, r, v) for v in range(tile.vectors) for r in range(len(acc))]
         if len(cells) <= _INTERLEAVED:
             self.f.alternate(cells)
-            return
-        for finish_one in cells:  # one at a time, as their operands take registers as well
-            finish_one()
+        else:
+            for finish_one in cells:  # one at a time, as their operands take registers as well
+                finish_one()
+        # Stored after the last load: a load waits for a store before it if their addresses end in the same bits, as
+        # those of rows a page apart do.
+        for at, value in finished:
+            self.handler.store(self.out, at, value)
 
     def _index(self, i: str | int, extent: Any) -> Affine:
         if isinstance(i, int):
