@@ -182,6 +182,10 @@ def _group(graph: Graph) -> dict[Op, Group]:
     _join_sums(graph, group_of)
     again = ComputeAgain(graph, group_of, fixed)
     again.run()
+    for op in graph.ops:
+        group = group_of.get(op)
+        if group is not None and group.root is op and group.anchor is not None:
+            _leave_slope(group, again, group_of)
     for op in reversed(graph.ops):
         group = group_of.get(op)
         if group is not None and group.root is op and op not in fixed and results.isdisjoint(op.results):
@@ -212,6 +216,56 @@ def _join_first(group: Group, again: ComputeAgain, group_of: dict[Op, Group]) ->
     first.ops, first.several = both, True
     first.shared.add(group.root)
     group_of.update((op, first) for op in group.ops if group_of.get(op) is group)
+
+
+_COSTLY = 8
+"""Instructions of a primitive from which on it is better not computed on a product's accumulators: there are no
+registers left for it, and so one element waits for the other."""
+
+
+def _leave_slope(group: Group, again: ComputeAgain, group_of: dict[Op, Group]) -> None:
+    """Takes out of an epilogue what it computes of its operands alone, if that is one value, takes long, and reads what
+    a group shares with one other: this other one computes all of it, as another result. So the slope of a GELU is
+    computed with the GELU itself, which the gradient of the next layer's weights reads."""
+    graph = again.graph
+    follows = {group.anchor}
+    for op in sorted(group.ops, key=again.position.__getitem__):
+        if any(graph.producers.get(v) in follows for v in op.operands):
+            follows.add(op)
+    side = group.ops - follows
+    found = {v for op in follows if op is not group.anchor for v in op.operands if graph.producers.get(v) in side}
+    slopes = [v for v in found if graph.producers[v].name not in ("broadcast", "constant")]
+    if len(slopes) != 1:
+        return
+    (slope,) = slopes
+    moved = needed_for(graph, graph.producers[slope], side)
+    if max(op.definition.instructions for op in moved) < _COSTLY:
+        return
+    for v in operands_of(moved):
+        made = group_of.get(graph.producers[v]) if v in graph.producers else None
+        others = [r for r in again.readers.get(v, ()) if r is not group]
+        if made is None or len(others) != 1 or others[0] is None:
+            continue
+        (other,) = others
+        both = made.ops | other.ops | moved
+        if not all(_is_epilogue(g) and g.anchor is None and g.shape == slope.shape for g in (made, other)):
+            continue
+        if made.several or other.several or made.root.results[0] is not v or _stays_alone(other.root):
+            continue
+        if again.position[other.root] > again.position[group.root]:
+            continue
+        if len(both) > MAX_OPS or operands_of(both) - operands_of(other.ops | made.ops):
+            continue
+        for x, reps in made.reps.items():
+            other.reps[x] = max(other.reps.get(x, 0.0), reps)
+        other.ops, other.several = both, True
+        other.shared.add(graph.producers[slope])
+        group.ops = group.ops - moved
+        for x in operands_of(moved) - operands_of(group.ops):
+            again.readers.get(x, set()).discard(group)
+        again.readers[slope] = {group}
+        group_of.update((op, other) for op in both if group_of.get(op) in (made, group))
+        return
 
 
 def _join_sums(graph: Graph, group_of: dict[Op, Group]) -> None:

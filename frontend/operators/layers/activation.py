@@ -69,8 +69,23 @@ def activation(b: Emitter, data: Any, *, act_type: str) -> Any:
 
 def gelu(b: Emitter, x: Any) -> Any:
     """x times the standard normal distribution function: x (1 + erf(x / sqrt 2)) / 2."""
-    integral = b.erf(x * math.sqrt(0.5)) + 1
-    return x * 0.5 * integral
+    return x * 0.5 * _twice_normal(b, x)
+
+
+def _twice_normal(b: Emitter, x: Any) -> Any:
+    """Twice the standard normal distribution function."""
+    return b.erf(x * math.sqrt(0.5)) + 1
+
+
+def _gelu_gradient(b: Emitter, head: Any, data: Any) -> Any:
+    """The cotangent times one slope: Φ(x) + x φ(x), the normal distribution function and x times its density.
+
+    By the rules of the primitives the cotangent would be a factor of both terms, so that nothing could compute the
+    slope before there is a cotangent. What computes `gelu` again for another gradient has most of it already."""
+    x = widened(b, data)
+    density = b.exp(x * x * -0.5) * (1 / math.sqrt(2 * math.pi))
+    slope = _twice_normal(b, x) * 0.5 + x * density
+    return narrowed(b, widened(b, head) * slope, dtype_of(data))
 
 
 def _scaled_below_zero(b: Emitter, x: Any, slope: float, dtype: DType) -> Any:
@@ -123,6 +138,8 @@ def _leaky_gradient(b: Emitter, g: Any, y: Any, x: Any, *, act_type: str, slope:
     """At 0 it is the gradient of the side below, as in MXNet. What the other side would overflow to is not multiplied
     by 0."""
     (head, *_), (out, *_), (data, *_) = g, y, x
+    if act_type == "gelu":
+        return (_gelu_gradient(b, head, data),)
     dtype = dtype_of(data)
     scale = b.constant(_SELU_SCALE if act_type == "selu" else 1, dtype)
     if act_type == "leaky":
