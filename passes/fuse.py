@@ -19,7 +19,8 @@ buffer, iota, constants) may join.
 
 Then groups that sum up the same columns of one array are joined, and cheap groups are computed again by their readers
 where that moves fewer bytes (`compute_again`). What several groups still read is a result of the first of them, where
-both are elementwise work (the error function in the gradient of a GELU).
+both are elementwise work (the error function in the gradient of a GELU). What a product's epilogue computes of such a
+value alone, and takes long, leaves it (the slope of a GELU).
 """
 
 from __future__ import annotations
