@@ -54,9 +54,9 @@ class Access(Indices):
 
     def __init__(self, f: Function, width: int) -> None:
         super().__init__(f, width)
-        self.square: tuple[Var, int] | None = None
-        """(a loop variable, r): the element that is computed is row r of `width` rows, all of which are computed one
-        after the other, and which follow each other with the variable, `width` for each of its steps."""
+        self.square: tuple[Var, int, int] | None = None
+        """(a loop variable, n, r): the element that is computed is row r of `width` rows, all of which are computed one
+        after the other. The variable counts blocks of n rows, which are one square or several."""
 
     def array(self, value: np.ndarray) -> Callable[[Index], Val]:
         """The elements of a constant."""
@@ -147,10 +147,10 @@ class Access(Indices):
             self.square is None
             or self.mask is not None
             or self.tail is not None
-            or base.coefficient(self.square[0]) != self.width
+            or base.coefficient(self.square[0]) != self.square[1]
         ):
             return None
-        var, row = self.square
+        _, _, row = self.square
         _, scope = self._address(buffer, base)
         key = ("square", buffer.pointer, base - row, tuple(pattern))
         rows = scope.memo.get(key)

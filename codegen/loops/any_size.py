@@ -208,8 +208,11 @@ def _moving(body: Graph, target: Machine, sizes: dict[str, int]) -> Graph | None
             return None
         fixed = {after[-1]}
     unit = 1 if is_run and last.size % lanes == 0 else lanes
+    line = target.line // F32.itemsize
     for k, atom in enumerate(before):
-        extents[atom] = atom.size if atom in fixed else opened_axis(f"n{k}", atom.size, unit, sizes)
+        # What lies side by side is read by whole lines where it consists of such (`NestWriter._squares`).
+        own = line if atom is last and atom.size % line == 0 and atom.size >= LOWEST * line else unit
+        extents[atom] = atom.size if atom in fixed else opened_axis(f"n{k}", atom.size, own, sizes)
     b = Builder(body.name, body.level)
     v = b.input(body.inputs[0].name, body.inputs[0].type.with_shape(tuple(extents[atom] for atom in before)))
     if turned := tuple(k for k, atom in enumerate(before) if atom.reversed):

@@ -280,20 +280,27 @@ class NestWriter:
             self._by_the_last(divided, remainder)
 
     def _squares(self, across: Var, along: Var, index: Index, divided: bool) -> None:
-        """Blocks of as many iterations of `across` as a vector has lanes; then those left over, one by one."""
+        """Blocks of as many iterations of `across` as a vector has lanes; then those left over, one by one.
+
+        The vectors of a line of the cache, if `across` has whole lines, are squares one after the other: few lines stay
+        in the caches until the loop comes back to them where rows are a multiple of a page apart."""
         f, s, width = self.f, self.s, self.s.width
         n = extent(across)
-        blocks = s.whole(n, width)
-        rest = f.sub(n, f.mul(blocks, width))
+        squares = max(1, f.target.line * 8 // f.target.vector_bits)
+        if not divides(width * squares, n):
+            squares = 1
+        size = width * squares
+        blocks = s.whole(n, size)
+        rest = f.sub(n, f.mul(blocks, size))
         begin, end = self._share(blocks) if divided else (0, blocks)
         with f.for_(begin, end) as loop:
-            var = counter("block", n, width) if isinstance(n, Dim) else Var("block", 0, max(blocks, 2) - 1)
+            var = counter("block", n, size) if isinstance(n, Dim) else Var("block", 0, max(blocks, 2) - 1)
             block = self._counting(var, loop.index)
 
             def turned(value: Affine) -> None:
-                for j in range(width):
-                    s.square = (var, j)
-                    self._element(tuple(i.substitute({across: block * width + j, along: value}) for i in index))
+                for j in range(size):
+                    s.square = (var, size, j % width)
+                    self._element(tuple(i.substitute({across: block * size + j, along: value}) for i in index))
                 s.square = None
 
             write = self._open_vectors if isinstance(extent(along), Dim) else self._vectors
@@ -301,12 +308,12 @@ class NestWriter:
 
         def remainder() -> None:
             if isinstance(n, Dim):
-                with f.for_(f.mul(blocks, width), n) as loop:
+                with f.for_(f.mul(blocks, size), n) as loop:
                     i = self._bound(across.name, n, loop.index)
                     self._level([along], tuple(k.substitute({across: i}) for k in index), None)
                 return
             with f.for_(0, rest) as loop:
-                i = self._bound(across.name, rest, loop.index) + blocks * width
+                i = self._bound(across.name, rest, loop.index) + blocks * size
                 self._level([along], tuple(k.substitute({across: i}) for k in index), None)
 
         if rest != 0:

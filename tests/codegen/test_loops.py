@@ -304,7 +304,7 @@ def test_movement_needs_no_arithmetic_on_indices(name):
 
 def test_transposes_are_read_in_squares():
     with checking(*runnable_targets()) as check:
-        for shape in ((16, 16), (33, 50), (70, 37), (100, 20), (7, 60)):
+        for shape in ((16, 16), (33, 50), (70, 37), (100, 20), (7, 60), (20, 32)):
             for dtype in (F32, F64, F16, U8):
                 check(lambda b, x: b.transpose(x, perm=(1, 0)), TensorType(dtype, shape))
             check(lambda b, x, y: b.mul(b.transpose(x, perm=(1, 0)), y), f32(*shape), f32(*shape[::-1]))
@@ -440,6 +440,12 @@ def test_arg_reduce_of_special_rows(op):
 def test_known_indices_are_loads_and_shuffles():
     code = text(body(known(np.linspace(0, 13, 28).astype(int)), f32(10, 14)), named("x86-64-v4"))
     assert "gather" not in code and "shufflevector" in code
+
+
+@pytest.mark.parametrize("shape, loads", [((64, 64), 16), ((64, 40), 8)])
+def test_a_transpose_reads_whole_lines_of_the_cache(shape, loads):
+    code = text(body(lambda b, x: b.transpose(x, perm=(1, 0)), f32(*shape)), named("x86-64-v3"))
+    assert code.count("= load <8 x float>") == loads
 
 
 def test_a_transpose_gathers_at_its_edges_only():
