@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from gluonjit.codegen.loops.nest import BLOCK
 from gluonjit.codegen.text.kernel_code import AnySize
 from gluonjit.ir.annotations import GUARD, KERNEL, STRIDES
 from gluonjit.ir.dims import LOWEST, Extent, Shape, named
@@ -208,10 +209,14 @@ def _moving(body: Graph, target: Machine, sizes: dict[str, int]) -> Graph | None
             return None
         fixed = {after[-1]}
     unit = 1 if is_run and last.size % lanes == 0 else lanes
-    line = target.line // F32.itemsize
+    # What lies side by side is read by whole lines where it consists of such (`NestWriter._squares`), and rows are cut
+    # into pieces in blocks (`nest._in_blocks`).
+    wanted = {last: target.line // F32.itemsize}
+    if is_run and before[-2:-1] == after[-3:-2]:
+        wanted = {after[-2]: BLOCK}
     for k, atom in enumerate(before):
-        # What lies side by side is read by whole lines where it consists of such (`NestWriter._squares`).
-        own = line if atom is last and atom.size % line == 0 and atom.size >= LOWEST * line else unit
+        own = wanted.get(atom, unit)
+        own = own if atom.size % own == 0 and atom.size >= LOWEST * own else unit
         extents[atom] = atom.size if atom in fixed else opened_axis(f"n{k}", atom.size, own, sizes)
     b = Builder(body.name, body.level)
     v = b.input(body.inputs[0].name, body.inputs[0].type.with_shape(tuple(extents[atom] for atom in before)))

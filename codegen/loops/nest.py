@@ -333,6 +333,7 @@ def plan_nest(body: Graph, variables: Sequence[Var], index: Index, traced: Trace
     if across is not None:
         order.remove(across)
         order.insert(-1, across)
+    index, order = _in_blocks(index, order, choice, traced)
     terms = max((r.trips for r in traced.reductions), key=hint, default=1)
     reductions = _in_stages(body, [(r.value, r.index) for r in traced.reductions if r.leaves <= set(order)])
     kept = _worth_keeping(body, traced, [] if inner_rows else reductions)
@@ -340,6 +341,26 @@ def plan_nest(body: Graph, variables: Sequence[Var], index: Index, traced: Trace
     # Of a reduction at a computed index, it is not known yet where in the rows it is.
     phases = [(r.value, r.index) for r in traced.reductions if r in filling and r.leaves <= set(order)]
     return NestPlan(index, order, inner_rows, choice, across, work, is_long, terms, kept, phases, reductions)
+
+
+BLOCK = 8
+"""Rows that are cut into pieces together: as many lines, those of rows a page apart, as a set of the first cache has."""
+
+
+def _in_blocks(index: Index, order: list[Var], choice: LoopChoice, traced: Tracer) -> tuple[Index, list[Var]]:
+    """The loops for what cuts rows into short pieces and puts those of all rows below each other, as packing does: a
+    block of rows after the other, where each piece of all rows would be read before the next ones. A row's next piece
+    is then still near, and there are as many pages to look up as rows of a block."""
+    loads = [a for a in traced.references if a.kind == "load"]
+    if len(order) < 3 or choice.var is not order[-1] or len(loads) != 1 or len(traced.references) != 2:
+        return index, order
+    *outer, piece, row, along = order
+    e, n = loads[0].expr, extent(row)
+    if e.coefficient(along) != 1 or e.coefficient(piece) != extent(along) or not divides(BLOCK, n):
+        return index, order
+    blocks, inside = variable(row.name, split(n, BLOCK)[0]), variable(row.name, BLOCK)
+    index = tuple(i.substitute({row: blocks * BLOCK + inside}) for i in index)
+    return index, [*outer, *blocks.leaves, piece, *inside.leaves, along]
 
 
 def _in_stages(body: Graph, reductions: Sequence[tuple[Value, Index]]) -> list[list[tuple[Value, Index]]]:

@@ -448,6 +448,14 @@ def test_a_transpose_reads_whole_lines_of_the_cache(shape, loads):
     assert code.count("= load <8 x float>") == loads
 
 
+def test_packing_cuts_some_rows_at_a_time():
+    def packed(b, x):
+        return b.transpose(b.reshape(x, shape=(32, 4, 8)), perm=(1, 0, 2))
+
+    code = text(body(packed, f32(32, 32)), named("x86-64-v3"))
+    assert re.findall(r"icmp slt i64 %\S+, (\d+)", code) == ["8", "4", "4"]  # rows of a block, pieces, blocks
+
+
 def test_a_transpose_gathers_at_its_edges_only():
     code = text(body(lambda b, x: b.transpose(x, perm=(1, 0)), f32(64, 64)), named("x86-64-v4"))
     assert "gather" not in code and code.count("load <16 x float>") == 16
