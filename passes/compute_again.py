@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable
 
 from gluonjit.ir.dims import hint
 from gluonjit.ir.graph import Graph, Op, Value
-from gluonjit.passes.groups import MAX_OPERANDS, MAX_OPS, Group, needed_for, operands_of
+from gluonjit.passes.groups import MAX_OPERANDS, MAX_OPS, Group, after_product, needed_for, operands_of
 
 _MOST = 12
 """Vector instructions for an element that is computed again: they take about as long as memory takes to deliver it."""
@@ -93,10 +93,7 @@ class ComputeAgain:
     def _last(self, group: Group) -> tuple[set[Op], Value | None]:
         """The last op after a product with what is computed for it alone, and the value before it."""
         root, producers = group.root, self.graph.producers
-        follows = {group.anchor}
-        for op in sorted(group.ops, key=self.position.__getitem__):
-            if any(producers.get(v) in follows for v in op.operands):
-                follows.add(op)
+        follows = after_product(self.graph, group, self.position)
         before = [v for v in dict.fromkeys(root.operands) if producers.get(v) in follows]
         if root is group.anchor or len(before) != 1 or before[0].type != root.result.type:
             return set(), None

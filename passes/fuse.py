@@ -35,7 +35,7 @@ from gluonjit.ir.graph import Graph, Op, Rewriter, Value, reemit, subgraph
 from gluonjit.ir.types import F32
 from gluonjit.passes.compute_again import ComputeAgain
 from gluonjit.passes.cse import cse
-from gluonjit.passes.groups import MAX_OPERANDS, MAX_OPS, Group, needed_for, operands_of
+from gluonjit.passes.groups import MAX_OPERANDS, MAX_OPS, Group, after_product, needed_for, operands_of
 from gluonjit.passes.hoist import fixed_ops
 from gluonjit.passes.lift import mark_captured
 from gluonjit.passes.manager import register_pass
@@ -226,47 +226,44 @@ registers left for it, and so one element waits for the other."""
 
 def _leave_slope(group: Group, again: ComputeAgain, group_of: dict[Op, Group]) -> None:
     """Takes out of an epilogue what it computes of its operands alone, if that is one value, takes long, and reads what
-    a group shares with one other: this other one computes all of it, as another result. So the slope of a GELU is
-    computed with the GELU itself, which the gradient of the next layer's weights reads."""
-    graph = again.graph
-    follows = {group.anchor}
-    for op in sorted(group.ops, key=again.position.__getitem__):
-        if any(graph.producers.get(v) in follows for v in op.operands):
-            follows.add(op)
-    side = group.ops - follows
-    found = {v for op in follows if op is not group.anchor for v in op.operands if graph.producers.get(v) in side}
-    slopes = [v for v in found if graph.producers[v].name not in ("broadcast", "constant")]
+    another group has for this one and one more: this last one computes all of it, as another result. So the slope of a
+    GELU is computed with the GELU itself, which the gradient of the next layer's weights reads."""
+    graph, producers = again.graph, again.graph.producers
+    follows = after_product(graph, group, again.position)
+    read = {v for op in follows if op is not group.anchor for v in op.operands}
+    slopes = [op for op in group.ops - follows if op.result in read and op.name not in ("broadcast", "constant")]
     if len(slopes) != 1:
         return
-    (slope,) = slopes
-    moved = needed_for(graph, graph.producers[slope], side)
+    moved = needed_for(graph, slopes[0], group.ops - follows)
     if max(op.definition.instructions for op in moved) < _COSTLY:
         return
-    for v in operands_of(moved):
-        made = group_of.get(graph.producers[v]) if v in graph.producers else None
-        others = [r for r in again.readers.get(v, ()) if r is not group]
-        if made is None or len(others) != 1 or others[0] is None:
+    for v in sorted(operands_of(moved) & producers.keys(), key=lambda v: again.position[producers[v]]):
+        made, others = group_of.get(producers[v]), again.readers.get(v, set()) - {group}
+        other = others.pop() if len(others) == 1 else None
+        if made is None or other is None or not _takes_slope(other, made, slopes[0], moved):
             continue
-        (other,) = others
-        both = made.ops | other.ops | moved
-        if not all(_is_epilogue(g) and g.anchor is None and g.shape == slope.shape for g in (made, other)):
-            continue
-        if made.several or other.several or made.root.results[0] is not v or _stays_alone(other.root):
-            continue
-        if again.position[other.root] > again.position[group.root]:
-            continue
-        if len(both) > MAX_OPS or operands_of(both) - operands_of(other.ops | made.ops):
+        if made.root.result is not v or again.position[other.root] > again.position[group.root]:
             continue
         for x, reps in made.reps.items():
             other.reps[x] = max(other.reps.get(x, 0.0), reps)
-        other.ops, other.several = both, True
-        other.shared.add(graph.producers[slope])
+        other.ops, other.several = other.ops | made.ops | moved, True
+        other.shared.add(slopes[0])
         group.ops = group.ops - moved
         for x in operands_of(moved) - operands_of(group.ops):
             again.readers.get(x, set()).discard(group)
-        again.readers[slope] = {group}
-        group_of.update((op, other) for op in both if group_of.get(op) in (made, group))
+        again.readers[slopes[0].result] = {group}
+        group_of.update((op, other) for op in other.ops if group_of.get(op) in (made, group))
         return
+
+
+def _takes_slope(other: Group, made: Group, slope: Op, moved: set[Op]) -> bool:
+    """Whether `other` may compute these ops, which end with `slope`, and what `made` does, without reading any more."""
+    both = other.ops | made.ops
+    if not all(_is_epilogue(g) and g.anchor is None and g.shape == slope.result.shape for g in (made, other)):
+        return False
+    if made.several or other.several or _stays_alone(other.root):  # a concat may have it written in its place
+        return False
+    return len(both | moved) <= MAX_OPS and operands_of(both | moved) <= operands_of(both)
 
 
 def _join_sums(graph: Graph, group_of: dict[Op, Group]) -> None:

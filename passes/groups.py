@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from gluonjit.ir.graph import Graph, Op, Value
@@ -39,6 +39,15 @@ def operands_of(ops: Collection[Op]) -> set[Value]:
     """What the ops read that none of them makes."""
     made = {r for op in ops for r in op.results}
     return {v for op in ops for v in op.operands if v not in made}
+
+
+def after_product(graph: Graph, group: Group, position: Mapping[Op, int]) -> set[Op]:
+    """The group's product, and those of its ops that depend on it. `position`: of every op in the graph."""
+    found = {group.anchor} if group.anchor is not None else set()
+    for op in sorted(group.ops, key=position.__getitem__):
+        if any(graph.producers.get(v) in found for v in op.operands):
+            found.add(op)
+    return found
 
 
 def needed_for(graph: Graph, root: Op, ops: Collection[Op]) -> set[Op]:

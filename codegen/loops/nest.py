@@ -344,7 +344,8 @@ def plan_nest(body: Graph, variables: Sequence[Var], index: Index, traced: Trace
 
 
 BLOCK = 8
-"""Rows that are cut into pieces together: as many lines, those of rows a page apart, as a set of the first cache has."""
+"""Rows that are cut into pieces together: as many as there are lines in a set of the first cache, at least, for rows a
+page apart."""
 
 
 def _in_blocks(index: Index, order: list[Var], choice: LoopChoice, traced: Tracer) -> tuple[Index, list[Var]]:
