@@ -127,6 +127,7 @@ class Epilogue(Evaluator):
         *lead, row, column = (self._index(i, n) for i, n in zip(index, self.result.shape, strict=True))
         self._accumulators.clear()
         finished: list[tuple[Index, Val]] = []
+        """What is to be stored after the last row of a residual is read."""
 
         def finish(r: int, v: int) -> None:
             if tile.left is not None and tile.is_partial(v):
@@ -134,7 +135,11 @@ class Epilogue(Evaluator):
                     self.handler.store(self.out, *finish_at(r, v, last))
                 return
             lanes = self.handler.lane_number(tile.last if tile.is_partial(v) else tile.lanes)
-            finished.append(finish_at(r, v, column + (affine(lanes) + v * tile.lanes)))
+            place = finish_at(r, v, column + (affine(lanes) + v * tile.lanes))
+            if self.streams:
+                finished.append(place)
+            else:
+                self.handler.store(self.out, *place)
 
         def finish_at(r: int, v: int, columns: Affine) -> tuple[Index, Val]:
             at = (*lead, row + r, columns)
@@ -147,8 +152,7 @@ class Epilogue(Evaluator):
         else:
             for finish_one in cells:  # one at a time, as their operands take registers as well
                 finish_one()
-        # Stored after the last load: a load waits for a store before it if their addresses end in the same bits, as
-        # those of rows a page apart do.
+        # A load waits for a store before it if their addresses end in the same bits, as those of rows a page apart do.
         for at, value in finished:
             self.handler.store(self.out, at, value)
 
