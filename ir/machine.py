@@ -137,7 +137,7 @@ class Machine:
 
     @property
     def masks_stores(self) -> bool:
-        """A masked store takes no longer than a whole one. That of AVX2 takes a Zen 3 twelve cycles, the time of several
+        """A masked store takes no longer than a whole one. That of AVX2 takes a Zen 3 twelve cycles, as long as several
         narrower stores."""
         return self.arch == "x86" and self.vector_bits == 512
 
