@@ -59,8 +59,8 @@ def select_weight_gradient(site: Site) -> Value | None:
         if by_taps:
             left, attrs = _padded(site.b, left, attrs)
             shapes = (*left.shape[:-1], along), g.shape, (*outer, 1)
-        notes = None if by_taps else by_winograd(site, left.dtype)
-        notes = notes or _directly(shapes, attrs["dilation"][-1], left.dtype, site, by_taps=by_taps)
+        transformed = None if by_taps else by_winograd(site, left.dtype)
+        notes = transformed or _directly(shapes, attrs["dilation"][-1], left.dtype, site, by_taps=by_taps)
     if epilogue is None:
         return None
 
