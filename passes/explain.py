@@ -107,6 +107,8 @@ def _of_weights(product: Op) -> str:
     x, g = product.operands
     *taps, channels, filters = product.result.shape
     stride = max(product.attrs["dilation"])
+    if taps == [1]:  # its pixels are in rows of another length than the image's
+        return f"gradient of a product, {channels} -> {filters}, sums of {g.size // filters}"
     return (
         f"gradient of {'×'.join(map(str, taps))}{f' /{stride}' if stride > 1 else ''}, {channels} -> {filters} "
         f"@{'×'.join(map(str, g.shape[1:-1]))}"

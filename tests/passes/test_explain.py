@@ -118,6 +118,7 @@ def test_gradients_of_weights_are_named_by_their_convolution():
     assert [a.what for a in by_winograd.alternatives] == ["directly", "F(2×2)", "F(4×4)"]
     assert "times as fast as directly" in by_winograd.why
     strided = rows(weight_gradient((56, 56), 64, 64, 3, 2))[-1]
+    assert rows(weight_gradient((12, 12), 24, 96, 1, 1))[-1].what == "gradient of a product, 24 -> 96, sums of 288"
     assert strided.what == "gradient of 3×3 /2, 64 -> 64 @56×56" and "copies pixels of the input" in strided.why
 
 
