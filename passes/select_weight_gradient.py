@@ -95,7 +95,8 @@ def _is_product(anchor: Op, target: Machine) -> bool:
 
 def _line_of(pixels: int) -> int:
     """How many pixels of an image should be taken as a row of them."""
-    return min((k for k in range(1, pixels + 1) if pixels % k == 0), key=lambda k: max(k / _LINE, _LINE / k))
+    most = min(pixels, _LINE**2)  # longer ones are further from it than a single pixel
+    return min((k for k in range(1, most + 1) if pixels % k == 0), key=lambda k: max(k / _LINE, _LINE / k))
 
 
 def _directly(
