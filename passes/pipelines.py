@@ -39,6 +39,11 @@ PIPELINES = {
 }
 
 
+def gradient_pipeline(steps: str) -> str:
+    """All that is done to a graph until the code of its gradient is made by `steps`."""
+    return ", ".join((GRADIENT_PIPELINE, "differentiate", JOINT_PIPELINE, steps))
+
+
 def pipeline(winograd: bool = True) -> str:
     """`PIPELINE` with options of `hybridize`. `winograd`: whether convolutions may be computed by fewer multiplications
     (`passes/select_winograd.py`)."""

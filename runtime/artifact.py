@@ -38,6 +38,8 @@ class Artifact:
     """None for code that is not a graph's."""
     relies: bool = False
     """For a kernel: whether it relies on open dimensions not being 1 (`ir.dims.relying`)."""
+    facts: Any = None
+    """What is known about code, as JSON."""
 
 
 def pack(key: str, artifact: Artifact) -> bytes:
@@ -47,6 +49,8 @@ def pack(key: str, artifact: Artifact) -> bytes:
         header["interface"] = _interface_to_json(artifact.interface, arrays)
     if artifact.relies:
         header["relies"] = True
+    if artifact.facts is not None:
+        header["facts"] = artifact.facts
     header["arrays"] = [_type_to_json(type_of(a)) for a in arrays]
     text = json.dumps(header).encode()
     parts = [len(text).to_bytes(8, "little"), text, *artifact.objects, *(a.tobytes() for a in arrays)]
@@ -72,7 +76,7 @@ def unpack(key: str, data: bytes) -> Artifact:
             arrays.append(np.frombuffer(data, t.dtype.numpy, t.size, at).reshape(t.shape))
             at += t.nbytes
         interface = _interface_from_json(header["interface"], arrays) if "interface" in header else None
-        return Artifact(header["name"], objects, interface, bool(header.get("relies")))
+        return Artifact(header["name"], objects, interface, bool(header.get("relies")), header.get("facts"))
     except (
         ValueError,
         LookupError,

@@ -36,17 +36,43 @@ def compile_graph(
     instead of estimated; the cache keeps the result. `flush_denormals`: see `Executable`.
     """
     machine = target or host_target()
-    found, there, key = artifact_of(graph, machine, after, pipeline, tune)
-    assert found.interface is not None
-    files = PreparedFiles((machine, flush_denormals)) if key is not None else None
+    return _executable(
+        artifact_of(graph, machine, after, pipeline, tune),
+        CodeSource(lambda: graph, pipeline, machine, tune),
+        flush_denormals,
+    )
+
+
+def kept_code(
+    key: str, graph: Callable[[], Graph], *, pipeline: str = PIPELINE, flush_denormals: bool = False
+) -> Executable | None:
+    """The code for this machine under this key of the object cache, which is that of `graph()`; None if it is not there
+    any more."""
+    with stage("cache, reading"):
+        found = cache.load(key)
+    if found is None or found.interface is None:
+        return None
+    return _executable(Made(found, True, key), CodeSource(graph, pipeline, host_target()), flush_denormals)
+
+
+def _executable(made: Made, source: CodeSource, flush_denormals: bool) -> Executable:
+    artifact, machine = made.artifact, source.target
+    assert artifact.interface is not None
+    files = PreparedFiles((machine, flush_denormals)) if made.key is not None else None
     with stage("loading"):
-        code = aside(lambda: load(found.objects, host.functions()))
-    made = Executable(found.interface, code, flush_denormals, files, machine)
-    made.was_cached = there
-    source = CodeSource(graph, pipeline, machine, tune)
-    for function in (made.main, *(p.function for p in made.prepared)):
+        code = aside(lambda: load(artifact.objects, host.functions()))
+    found = Executable(artifact.interface, code, flush_denormals, files, machine)
+    found.was_cached, found.key = made.was_there, made.key
+    for function in (found.main, *(p.function for p in found.prepared)):
         function.source = source
-    return made
+    return found
+
+
+def gradient_key(graph: Graph, pipeline: str) -> str | None:
+    """What stands for the gradient of the graph, made by `pipeline`, on this machine; None if code that is not part of
+    this package has a part in it."""
+    key = None if cache.why_off() else cache.graph_cache_key(graph, pipeline, host_target())
+    return key and cache.digest(("gradient", key))
 
 
 @functools.cache

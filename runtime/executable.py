@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -21,6 +21,7 @@ import numpy as np
 from gluonjit.codegen.block_memory import LARGE
 from gluonjit.codegen.entry import Array
 from gluonjit.codegen.interface import Interface, Layout, Prepare
+from gluonjit.common.lazy import cached_property
 from gluonjit.common.stages import stage
 from gluonjit.ir.dims import aligned
 from gluonjit.ir.graph import Graph
@@ -33,13 +34,18 @@ from gluonjit.runtime.prepared_files import SMALLEST, PreparedFiles, evict, inpu
 from gluonjit.runtime.watching import Progress, Watch
 
 
-class CodeSource(NamedTuple):
-    """What code was made of."""
+@dataclass(frozen=True, eq=False)
+class CodeSource:
+    """What code was made of. `make` gives the graph, for those who look at it: code runs without."""
 
-    graph: Graph
+    make: Callable[[], Graph]
     pipeline: str
     target: Machine
     tuned: bool = False
+
+    @cached_property
+    def graph(self) -> Graph:
+        return self.make()
 
 
 _DATA = int(Array.DATA)
@@ -375,6 +381,8 @@ class Executable:
         self.flush_denormals = flush_denormals
         self.was_cached = False
         """Whether the code was in the object cache."""
+        self.key: str | None = None
+        """Its key there; None if it is not kept."""
         self.unread = frozenset(interface.unread)
         """Inputs that only `prepare` functions read; once these have run, None may be passed for them."""
         self.main = NativeFunction(interface.main, loaded.address("main"), loaded, flush_denormals)

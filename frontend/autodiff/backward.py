@@ -72,6 +72,8 @@ class Backward:
     states: tuple[int, ...]
     calls_python: bool
     """Whether code that users wrote in Python has a part in it."""
+    untold: tuple[str, ...] = ()
+    """The open dimensions whose sizes do not follow from the shapes of the arguments."""
 
     @cached_property
     def has_rows(self) -> bool:

@@ -6,6 +6,7 @@ operator's are interpreted, the block's compiled.
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -17,9 +18,11 @@ from typing import Any
 import numpy as np
 
 from gluonjit.autodiff.backward import Backward, Cotangent, Presence, Result, Value
+from gluonjit.autodiff.kept_gradients import KeptGradients, backward_from_json, backward_to_json, numbers
 from gluonjit.autodiff.presence import Tokens, late_ops, with_tokens, without_tokens
 from gluonjit.autodiff.presence import sources as sources_of
 from gluonjit.base import MXNetError
+from gluonjit.common.lazy import cached_property
 from gluonjit.ir.dims import Undecided, hint
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.interpreter import Interpreter
@@ -41,7 +44,7 @@ from gluonjit.runtime.numpy_memory import InKeptBlocks
 from gluonjit.runtime.watching import Watch
 
 Run = Callable[..., "tuple[list[np.ndarray], list[np.ndarray]]"]
-"""From the inputs of a graph to its outputs and updates. What `compiled` makes also takes a `Watch`."""
+"""From the inputs of a graph to its outputs and updates. What a `Compiler` makes also takes a `Watch`."""
 Compile = Callable[[Graph], Run]
 
 
@@ -69,23 +72,52 @@ _LARGE = 1 << 16
 """Bytes of a result from which an op may make arrays that are worth keeping: a convolution gathers its operands."""
 
 
-def compiled(
-    backend: backends.Backend,
-    options: dict[str, Any],
-    noted: Callable[[Graph, backends.Callee, float], object] = lambda graph, callee, seconds: None,
-) -> Compile:
-    """The function that compiles the graphs of a recorded call. No value is prepared in advance: parameters change at
-    every step.
+class Compiler:
+    """Compiles the graphs of a recorded call. No value is prepared in advance: parameters change at every step.
 
-    `noted(graph, code, seconds)` is called when code has been made."""
+    `noted(code, seconds)` is called when code has been made, or found in the object cache."""
 
-    def compile(graph: Graph) -> Run:
+    def __init__(
+        self,
+        backend: backends.Backend,
+        options: dict[str, Any],
+        noted: Callable[[backends.Callee, float], object] = lambda callee, seconds: None,
+    ) -> None:
+        self._backend, self._options, self._noted = backend, options, noted
+
+    def __call__(self, graph: Graph) -> Run:
         began = time.perf_counter()
-        callee = backend(graph.with_attrs(params=()), options)
-        noted(graph, callee, time.perf_counter() - began)
+        return self._made(self._backend(graph.with_attrs(params=()), self._options), began)
+
+    def _made(self, callee: backends.Callee, began: float) -> Run:
+        self._noted(callee, time.perf_counter() - began)
         return CompiledRun(callee)
 
-    return compile
+    def gradients(self, graph: Graph) -> KeptGradients | None:
+        """What earlier processes found out about the gradient of the graph; None if the backend keeps nothing."""
+        if not isinstance(self._backend, backends.Keeping):
+            return None
+        key = self._backend.gradient_key(graph.with_attrs(params=()), self._options)
+        return None if key is None else KeptGradients(graph.name, key)
+
+    def found(self, kept: KeptGradients | None, what: Hashable, graph: Callable[[], Graph]) -> Run | None:
+        """The code of a graph of a gradient, by what it computes, if the object cache has it."""
+        began = time.perf_counter()
+        key = kept and kept.read(("code", what), str)
+        if not key or not isinstance(self._backend, backends.Keeping):
+            return None
+        callee = self._backend.kept(key, graph, self._options)
+        return None if callee is None else self._made(callee, began)
+
+    def of_gradient(self, kept: KeptGradients | None, what: Hashable, graph: Callable[[], Graph]) -> Run:
+        """The code of a graph of a gradient, which is found the next time."""
+        found = self.found(kept, what, graph)
+        if found is None:
+            found = self(graph())
+            code = code_of(found)
+            if kept is not None and code is not None and code.key is not None:
+                kept.write(("code", what), code.key)
+        return found
 
 
 class CompiledRun:
@@ -129,15 +161,21 @@ class Forward:
 class Computation:
     """`graph` may have any level up to `legal`; `compile` makes its graphs callable; `remat` is what gradients compute
     again rather than save (`passes.partition.REMAT`), None for the default. `after` is called after each pass on the
-    way to the joint graph (`passes.manager.After`)."""
+    way to the joint graph (`passes.manager.After`). `find` is what gives the code of a graph that is made on demand."""
 
     def __init__(
-        self, graph: Graph, compile: Compile = evaluated, remat: str | None = None, after: After | None = None
+        self,
+        graph: Graph | Callable[[], Graph],
+        compile: Compile = evaluated,
+        remat: str | None = None,
+        after: After | None = None,
+        find: Callable[[Callable[[], Graph]], Run] | None = None,
     ) -> None:
-        self.graph = graph
+        self._graph = graph
         self._after = after
         self._compile = compile
         self._remat = remat
+        self._find = find or (lambda make: compile(make()))
         self._legal: Graph | None = None
         self._known_tokens: Tokens | None = None
         self._run: Run | None = None
@@ -149,6 +187,19 @@ class Computation:
         self._forwards: dict[Hashable, Forward] = {}
         self.recordings: dict[Hashable, Any] = {}
         """What recording a call needs (`graph_nodes`), by the inputs that gradients flow to."""
+
+    @property
+    def graph(self) -> Graph:
+        if not isinstance(self._graph, Graph):
+            self._graph = self._graph()
+        return self._graph
+
+    @cached_property
+    def _kept(self) -> KeptGradients | None:
+        """What earlier processes found out about the gradient."""
+        if self._after is not None or not isinstance(self._compile, Compiler):
+            return None
+        return self._compile.gradients(self.graph)
 
     def run(
         self, inputs: Sequence[np.ndarray], watch: Watch | None = None
@@ -162,7 +213,7 @@ class Computation:
     def compile(self) -> None:
         """Makes `run` ready."""
         if self._run is None:
-            self._run = self._compile(without_rules(self.graph))
+            self._run = self._find(lambda: without_rules(self.graph))
 
     @property
     def code(self) -> Executable | None:
@@ -179,7 +230,13 @@ class Computation:
         which inputs they depend, only a run tells."""
         found = self._heads.get(wrt)
         if found is None:
-            found = self._heads[wrt] = self._reached(wrt)
+            kept = self._kept
+            found = None if kept is None else kept.read(("heads", wrt), numbers)
+            if found is None:
+                found = self._reached(wrt)
+                if kept is not None:
+                    kept.write(("heads", wrt), found)
+            self._heads[wrt] = found
         return found
 
     def _reached(self, wrt: Sequence[int]) -> tuple[int, ...]:
@@ -252,13 +309,44 @@ class Computation:
         found = self._forwards.get((wrt, heads, rows))
         if found is None:
             with without_collector():
-                joint, additions = row_gradients(self.joint(wrt, heads), rows)
-                halves = divide(joint, recompute=(self._remat or default_remat()) == "all", sections=True)
-                count = len(self.graph.outputs)
-                saved = saved_bytes(halves, count)
-                found = Forward(self._compile(halves.forward), count, self._made(halves, wrt, heads, additions), saved)
+                found = self._known_forward(wrt, heads, rows) or self._new_forward(wrt, heads, rows)
             self._forwards[wrt, heads, rows] = found
         return found
+
+    def _new_forward(self, wrt: tuple[int, ...], heads: tuple[int, ...], rows: tuple[int, ...]) -> Forward:
+        halves, additions = self._halves(wrt, heads, rows)
+        count = len(self.graph.outputs)
+        saved = saved_bytes(halves, count)
+        kept, compile = self._kept, self._compile
+        if kept is None or not isinstance(compile, Compiler) or _calls_python(halves.backward):
+            return Forward(compile(halves.forward), count, self._made(halves, wrt, heads, additions), saved)
+        what = wrt, heads, rows, self._remat or default_remat()
+        backward = self._made(halves, wrt, heads, additions, functools.partial(compile.of_gradient, kept, (what, 1)))
+        found = Forward(compile.of_gradient(kept, (what, 0), lambda: halves.forward), count, backward, saved)
+        kept.write(("forward", what), {"saved": saved, "backward": backward_to_json(backward)})
+        return found
+
+    def _known_forward(self, wrt: tuple[int, ...], heads: tuple[int, ...], rows: tuple[int, ...]) -> Forward | None:
+        """What an earlier process made; None if it is not kept."""
+        kept, compile, graph, remat = self._kept, self._compile, self.graph, self._remat or default_remat()
+        if kept is None or not isinstance(compile, Compiler):
+            return None
+        halves = functools.cache(lambda: Computation(graph, compile, remat)._halves(wrt, heads, rows)[0])
+        what = wrt, heads, rows, remat
+        find = functools.partial(compile.of_gradient, kept, (what, 1))
+        computation = Computation(lambda: _of_gradient(halves().backward), compile, find=find)
+        known = kept.read(
+            ("forward", what), lambda words: (int(words["saved"]), backward_from_json(words["backward"], computation))
+        )
+        run = known and compile.found(kept, (what, 0), lambda: halves().forward)
+        return Forward(run, len(graph.outputs), known[1], known[0]) if known and run else None
+
+    def _halves(
+        self, wrt: tuple[int, ...], heads: tuple[int, ...], rows: tuple[int, ...]
+    ) -> tuple[Halves, Mapping[int, int]]:
+        """The forward computation that saves, and its gradient; which gradients are rows, as in `row_gradients`."""
+        joint, additions = row_gradients(self.joint(wrt, heads), rows)
+        return divide(joint, recompute=(self._remat or default_remat()) == "all", sections=True), additions
 
     def joint(self, wrt: Sequence[int], heads: Sequence[int], keep_rules: bool = False) -> Graph:
         """The graph and its gradient, simplified, before it is divided. `keep_rules`: see `differentiate`."""
@@ -291,7 +379,14 @@ class Computation:
         told = tuple(n for n, k in enumerate(heads) if k in tokens.outputs) if len(heads) > 1 else ()
         return given, told, tuple(n for n, k in enumerate(wrt) if k in tokens.inputs)
 
-    def _made(self, halves: Halves, wrt: Sequence[int], heads: Sequence[int], additions: Mapping[int, int]) -> Backward:
+    def _made(
+        self,
+        halves: Halves,
+        wrt: Sequence[int],
+        heads: Sequence[int],
+        additions: Mapping[int, int],
+        find: Callable[[Callable[[], Graph]], Run] | None = None,
+    ) -> Backward:
         graph = halves.backward
         given, told, visited = self._numbers(wrt, heads)
         places = sources(halves)
@@ -300,14 +395,20 @@ class Computation:
         read = {v for op in graph.ops for v in op.operands} | {*graph.results}
         cotangents = zip(given, graph.inputs[len(halves.saved) :])
         return Backward(
-            computation=Computation(graph.with_attrs(tells_progress=True), self._compile),
+            computation=Computation(_of_gradient(graph), self._compile, find=find),
             values=tuple(Value(place, place in states) for place in places),
             cotangents=tuple(Cotangent(head, v in read) for head, v in cotangents),
             presences=tuple(Presence(head) for head in told),
             results=tuple(Result(additions.get(n, 0), n in visited) for n in range(len(wrt))),
             states=states,
             calls_python=_calls_python(graph),
+            untold=tuple(untold(graph)),
         )
+
+
+def _of_gradient(graph: Graph) -> Graph:
+    """The graph of a gradient, which tells `watch` of its results."""
+    return graph.with_attrs(tells_progress=True)
 
 
 def _calls_python(graph: Graph) -> bool:
@@ -358,8 +459,8 @@ class OpenComputation(Computation):
                 found = self._shared.forward(*key)
                 backward = found.backward.computation
                 backward.compile()  # now: what cannot be open must show before anything is saved
-                if untold(backward.graph):  # as where the gradient of a reshape only has that of its result
-                    raise Undecided(f"the gradient's inputs do not tell {', '.join(untold(backward.graph))}")
+                if names := found.backward.untold:  # as where the gradient of a reshape only has that of its result
+                    raise Undecided(f"the gradient's inputs do not tell {', '.join(names)}")
                 return found
             except (IRError, MXNetError):
                 self._refused.add(key)

@@ -95,8 +95,10 @@ class OperatorComputation(Computation):
         self._types, self._key = tuple(types), key
         super().__init__(operator_graph(op, attrs, types, training), tiered)
 
-    def _made(self, halves: Halves, wrt: Sequence[int], heads: Sequence[int], additions: Mapping[int, int]) -> Backward:
-        found = super()._made(halves, wrt, heads, additions)
+    def _made(
+        self, halves: Halves, wrt: Sequence[int], heads: Sequence[int], additions: Mapping[int, int], find: Any = None
+    ) -> Backward:
+        found = super()._made(halves, wrt, heads, additions, find)
         if additions or self._key is None:
             return found
         form = _form(found)

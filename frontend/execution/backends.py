@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from gluonjit.base import MXNetError
@@ -105,20 +105,46 @@ def parsed_flags(given: Mapping[str, Any]) -> dict[str, Any]:
 # The compiler is imported on first use: a program that hybridizes nothing does not need it.
 
 
-def _llvm(graph: Graph, options: dict[str, Any]) -> Callee:
-    imported("gluonjit.runtime.compiler")
-    from gluonjit.passes.pipelines import pipeline
-    from gluonjit.runtime.compiler import compile_graph
+class _Llvm:
+    def __call__(self, graph: Graph, options: dict[str, Any]) -> Callee:
+        imported("gluonjit.runtime.compiler")
+        from gluonjit.runtime.compiler import compile_graph
 
-    steps = pipeline(winograd=bool(options.get("winograd", True)))
+        steps, tune, flush = _parsed(options)
+        usual = with_usual_names(graph)  # so that the object cache has it under one name
+        try:
+            return compile_graph(usual, pipeline=steps, tune=tune, flush_denormals=flush)
+        except IRError:
+            if usual is graph:
+                raise
+        return compile_graph(graph, pipeline=steps, tune=tune, flush_denormals=flush)  # the error has the user's names
+
+    def gradient_key(self, graph: Graph, options: dict[str, Any]) -> str | None:
+        """See `runtime.backend.Keeping`."""
+        imported("gluonjit.runtime.compiler")
+        from gluonjit.passes.pipelines import gradient_pipeline
+        from gluonjit.runtime.compiler import gradient_key
+
+        steps, tune, _ = _parsed(options)
+        return None if tune else gradient_key(with_usual_names(graph), gradient_pipeline(steps))
+
+    def kept(self, key: str, graph: Callable[[], Graph], options: dict[str, Any]) -> Callee | None:
+        """See `runtime.backend.Keeping`."""
+        from gluonjit.runtime.compiler import kept_code
+
+        steps, _, flush = _parsed(options)
+        return kept_code(key, lambda: with_usual_names(graph()), pipeline=steps, flush_denormals=flush)
+
+
+def _parsed(options: Mapping[str, Any]) -> tuple[str, bool, bool]:
+    """The pipeline, and whether kernels are measured and denormals count as zero."""
+    from gluonjit.passes.pipelines import pipeline
+
     tune, flush = (bool(options.get(key, False)) for key in ("tune", "flush_denormals"))
-    usual = with_usual_names(graph)  # so that the object cache has it under one name
-    try:
-        return compile_graph(usual, pipeline=steps, tune=tune, flush_denormals=flush)
-    except IRError:
-        if usual is graph:
-            raise
-    return compile_graph(graph, pipeline=steps, tune=tune, flush_denormals=flush)  # the error has the user's names
+    return pipeline(winograd=bool(options.get("winograd", True))), tune, flush
+
+
+_llvm = _Llvm()
 
 
 def get_ready(name: str | None) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
-from gluonjit.autodiff.computation import Computation, OpenComputation, compiled
+from gluonjit.autodiff.computation import Compiler, Computation, OpenComputation
 from gluonjit.autodiff.tiering import pays_at_once
 from gluonjit.base import MXNetError
 from gluonjit.codes.compile_log import COMPILED, GRADIENT, TRACED, CompileLog, Signature
@@ -350,7 +350,7 @@ class BlockCompiler:
         return replace(code, types=known.input_types(types), computation=computation, calls_left=left)
 
     def _recorded(self, known: Trace, signature: Signature, why: str) -> Callable[[], Computation]:
-        def note(graph: Graph, callee: Callee, seconds: float) -> None:
+        def note(callee: Callee, seconds: float) -> None:
             self._note(GRADIENT, why, signature, callee, seconds)
 
         @functools.cache
@@ -361,7 +361,7 @@ class BlockCompiler:
             key = graph_key(graph), repr(sorted(graph.attrs.items()))
             found = self._earlier_gradients.pop(key, None)
             if found is None:
-                found = Computation(graph, compiled(self.backend, self.options, note), self.remat)
+                found = Computation(graph, Compiler(self.backend, self.options, note), self.remat)
             self.gradients[key] = found
             return found
 

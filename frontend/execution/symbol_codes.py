@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gluonjit.autodiff.computation import Computation, compiled, evaluated
+from gluonjit.autodiff.computation import Compiler, Computation, evaluated
 from gluonjit.codes.compile_log import COMPILED, CompileLog, Signature
 from gluonjit.codes.open_shapes import fits
 from gluonjit.codes.store import Store
@@ -53,7 +53,7 @@ class SymbolCode:
     def computation(self) -> Computation:
         """What runs where gradients are wanted."""
         graph = self._graph()
-        return Computation(graph, evaluated if is_tiny(graph) else compiled(get_backend(None), {}))
+        return Computation(graph, evaluated if is_tiny(graph) else Compiler(get_backend(None), {}))
 
 
 class SymbolCodes:

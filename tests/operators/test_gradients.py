@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gluonjit import MXNetError, autograd, nd
-from gluonjit.autodiff.computation import Computation, compiled
+from gluonjit.autodiff.computation import Compiler, Computation
 from gluonjit.autodiff.operator_computations import of_operator
 from gluonjit.execution.backends import get_backend
 from gluonjit.gluon import HybridBlock
@@ -174,7 +174,7 @@ def test_equals_mxnet(operator):
 def compiled_gradients(cases):
     """`imperative` of each case."""
     graph, inputs = graph_of(cases)
-    computation = Computation(graph, compiled(get_backend(None), {}))
+    computation = Computation(graph, Compiler(get_backend(None), {}))
     wrt = tuple(k for k, x in enumerate(inputs) if x.dtype.kind == "f")
     heads = computation.differentiable(wrt)
     forward = computation.forward(wrt, heads)

@@ -258,6 +258,9 @@ INSIDE_FUNCTIONS = {
     "gluonjit.execution.backends": {
         "gluonjit.runtime.compiler.compile_graph",
         "gluonjit.runtime.compiler.get_ready",
+        "gluonjit.runtime.compiler.gradient_key",
+        "gluonjit.runtime.compiler.kept_code",
+        "gluonjit.passes.pipelines.gradient_pipeline",
         "gluonjit.passes.pipelines.pipeline",
     },
     "gluonjit.gluon.block": {"gluonjit.execution.cached_call.CachedCall"},

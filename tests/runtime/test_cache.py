@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import gluonjit as mx
+from gluonjit.autodiff import computation
 from gluonjit.codegen.target import host
 from gluonjit.execution import backends
 from gluonjit.execution.backends import register_backend
@@ -510,3 +511,44 @@ def test_parameters_may_change_after_a_hit(object_cache, compiled):
     assert len(compiled) == 1
     two.weight.set_data(mx.nd.ones((3, 6)) * 2)
     np.testing.assert_allclose(two(x).asnumpy(), 2 * one(x).asnumpy(), rtol=1e-6)
+
+
+def gradients(again=False):
+    """The bits of a recorded call's result, gradients and state, of a new block. `again`: of a second gradient, too."""
+    block = nn.HybridSequential()
+    block.add(nn.Dense(4, in_units=6), nn.BatchNorm(in_channels=4), nn.Dropout(0.5))
+    block.initialize(mx.init.One())
+    block.hybridize()
+    x = mx.nd.array(np.random.default_rng(0).standard_normal((8, 6)), dtype="float32")
+    x.attach_grad()
+    mx.random.seed(1)
+    with mx.autograd.record():
+        y = block(x) ** 2
+        if again:
+            y = mx.autograd.grad(y, [x], create_graph=True)[0]
+    y.backward()
+    found = [y, x.grad, block[1].running_mean.data(), *(p.grad() for p in block[0].collect_params().values())]
+    return b"".join(a.asnumpy().tobytes() for a in found)
+
+
+def test_a_gradient_that_is_known_is_not_made_again(object_cache, compiled, monkeypatch):
+    first, second = gradients(), gradients(again=True)
+    made = len(compiled)
+    assert gradients(again=True) == second
+    monkeypatch.setattr(computation, "run_passes", None)
+    assert gradients() == first and len(compiled) == made
+
+
+def test_nonsense_about_gradients_is_not_believed(object_cache, compiled):
+    first = gradients()
+    known = [e for e in cache.entries() if e.name.startswith("gradient of ")]
+    assert len(known) >= 4  # heads, what the gradient reads, both halves
+    for facts in (7, [[0]], {"saved": 0, "backward": {}}, "no key", None):
+        for e in known:
+            e.path.write_bytes(pack(e.path.stem, Artifact("gradient of it", [], facts=facts)))
+        assert gradients() == first
+    made = len(compiled)
+    for e in cache.entries():
+        if e.name.endswith(("_forward", "_backward")):
+            e.path.unlink()
+    assert gradients() == first and len(compiled) == made + 2
