@@ -7,7 +7,7 @@ call passes the sizes. There are three forms:
 * [length], where all values have the same shape, or are numbers. Only where a program has several lengths: they are the
   weights that an optimizer steps;
 * [p, c, q], where all values have the same shape, or are vectors, one number for each channel, or numbers. Results are
-  of one kind; or they are sums of a number of pixels that is not open;
+  of one kind; or they are sums of a number of pixels that is not open, unless channels come last and pixels are many;
 * what only moves elements: a transpose of the fewest axes, some of them reversed.
 
 Whatever may be the vector's axis is a multiple of a vector, or static: then no code is for parts of one.
@@ -21,11 +21,13 @@ from math import prod
 from typing import Any
 
 from gluonjit.codegen.loops.nest import BLOCK
+from gluonjit.codegen.loops.sums_together import TERMS
+from gluonjit.codegen.loops.writer import columns_at_a_time
 from gluonjit.codegen.text.kernel_code import AnySize
 from gluonjit.ir.annotations import GUARD, KERNEL, STRIDES
 from gluonjit.ir.dims import LOWEST, Extent, Shape, named
-from gluonjit.ir.graph import Builder, Graph, Op
-from gluonjit.ir.kernels.element_plans import Loops
+from gluonjit.ir.graph import Builder, Graph, Op, Value, copy_ops
+from gluonjit.ir.kernels.element_plans import RUN, Loops
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.primitives.movement import broadcast_dims
 from gluonjit.ir.structure import op_key
@@ -102,6 +104,7 @@ def _any_length(op: Op) -> AnySize | None:
 
 
 def _computing(body: Graph, target: Machine, sizes: dict[str, int]) -> Graph | None:
+    body = _of_first_elements(body)
     if not all(map(_treats_all_alike, body.ops)):
         return None
     shapes = {v.shape for v in (*body.inputs, *(r for op in body.ops for r in op.results))}
@@ -117,14 +120,54 @@ def _computing(body: Graph, target: Machine, sizes: dict[str, int]) -> Graph | N
     if not shapes <= {whole, channels, ()} or {v.shape for v in body.outputs} != {channels if is_sum else whole}:
         return None
     lanes, before, after = target.lanes(F32), prod(whole[:axis]), prod(whole[axis + 1 :])
-    if is_sum and after == 1:  # with many channels at a time, code for any number of pixels is three times as long
-        return None
-    open_channels = opened_axis("c", channels[0], 1 if after > 1 else lanes, sizes)
+    unit = 1 if after > 1 else lanes
+    if is_sum and after == 1:
+        unit *= columns_at_a_time(channels[0], lanes)
+        reads_whole = any(v.shape == whole for v in body.inputs)
+        if before <= 2 * RUN or not unit or not reads_whole or not _sums_once(body):
+            return None
+    open_channels = opened_axis("c", channels[0], unit, sizes)
     shape: list[Extent] = [before, open_channels, after]
     if not is_sum:
         shape[0], shape[2] = opened_axis("p", before, 1, sizes), opened_axis("q", after, lanes, sizes)
+    elif after == 1:
+        shape[0] = opened_axis("p", before, TERMS, sizes)
     first, last = int(before == 1), 3 - int(after == 1)
     return _with_shapes(body, {whole: tuple(shape[first:last]), channels: (open_channels,), (): ()}, 1 - first)
+
+
+def _of_first_elements(body: Graph) -> Graph:
+    """The body whose inputs are only what it reads of them, where that is their first elements in memory: of a batch,
+    the first image, whose mean BatchNorm's sums are centred on."""
+    firsts = {op.operands[0]: op for op in body.ops if op.name == "slice" and _is_beginning(op)}
+    firsts = {v: op for v, op in firsts.items() if v in body.inputs and body.uses[v] == (op,)}
+    if not firsts:
+        return body
+    b = Builder(body.name, body.level)
+    env = {v: b.input(v.name, firsts[v].result.type if v in firsts else v.type) for v in body.inputs}
+    env |= {op.result: env[v] for v, op in firsts.items()}
+    copy_ops(b, [op for op in body.ops if op not in firsts.values()], env)
+    return b.build([env[v] for v in body.outputs])
+
+
+def _is_beginning(op: Op) -> bool:
+    """Whether a slice is the first elements of its operand."""
+    size, shape = op.result.shape, op.operands[0].shape
+    cut = next((k for k, n in enumerate(size) if n != 1), len(size)) + 1
+    is_dense = all(step == 1 for step in op.attrs["step"] or ())
+    return is_dense and not any(op.attrs["start"]) and size[cut:] == shape[cut:]
+
+
+def _sums_once(body: Graph) -> bool:
+    """Whether all sums are of f32, and none is of what another one gave."""
+    summed: set[Value] = set()
+    for op in body.ops:
+        depends = any(v in summed for v in op.operands)
+        if op.name == "reduce" and (depends or op.attrs["op"] not in ("sum", "mean") or op.result.dtype is not F32):
+            return False
+        if depends or op.name == "reduce":
+            summed.update(op.results)
+    return True
 
 
 def _treats_all_alike(op: Op) -> bool:

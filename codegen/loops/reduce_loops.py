@@ -22,7 +22,7 @@ from gluonjit.codegen.loops.footprint import trace
 from gluonjit.codegen.loops.index import Affine, Var, affine, counter, divides
 from gluonjit.codegen.loops.nest import Space, choose_vector, extent
 from gluonjit.codegen.loops.scratch_rows import Axes, Rows, walked_axes
-from gluonjit.codegen.loops.sums_together import RunsOfSums, sums_together
+from gluonjit.codegen.loops.sums_together import TERMS, RunsOfSums, sums_together
 from gluonjit.codegen.math.values import Val
 from gluonjit.codegen.text.llvm import Function
 from gluonjit.ir.dims import Dim, Extent, hint, hinted, is_at_most, is_less
@@ -57,12 +57,13 @@ class _Plan:
     """Whether each accumulator takes its terms in row-major order."""
 
     @property
-    def long(self) -> int:
-        """How many terms it has, if it is a single loop over many, none of which is kept; else 0."""
+    def long(self) -> Extent:
+        """How many terms it has, if it is a single loop over many, none of which is kept; else 0. An open number is
+        many if there are whole blocks of terms."""
         if len(self.order) != 1 or self.vector or not self.unroll or self.kept:
             return 0
         terms = extent(self.order[0])
-        return terms if isinstance(terms, int) and terms > 2 * RUN else 0
+        return terms if isinstance(terms, Dim) and divides(TERMS, terms) or is_less(2 * RUN, terms) else 0
 
 
 class _Later(Exception):
@@ -99,7 +100,7 @@ class Reductions(Rows):
         if plan is None:
             plan = self._plans[value, lanes] = self._plan(value, index, lanes)
         if self._asked is not None:
-            if op == "sum" and dtype is F32 and lanes and self.mask is None and self.tail is None and plan.long:
+            if op == "sum" and dtype is F32 and lanes and self.mask is None and self.tail is None and plan.long != 0:
                 self._asked[value, index] = _Emitter(self, op, dtype, plan, extents, term, lanes)
             raise _Later
         with self.f.at(scope):

@@ -12,11 +12,14 @@ from typing import Any, Protocol
 
 from gluonjit.codegen.loops.index import Affine, Var, affine
 from gluonjit.codegen.math.values import Val
+from gluonjit.ir.dims import Dim, Extent
 from gluonjit.ir.kernels.element_plans import RUN
 from gluonjit.ir.types import F32, F64, I64
 
 _ACCUMULATORS = 8
 """Additions that do not wait for each other, so that their latency is hidden."""
+TERMS = _ACCUMULATORS
+"""An open number of terms is a multiple of this, so that it consists of whole blocks."""
 
 
 class _Plan(Protocol):
@@ -39,7 +42,7 @@ class RunsOfSums:
     """Sums, vectors of f32, over the same terms: runs of them in f32, which are added up in f64. `s` is the handler
     that emits code."""
 
-    def __init__(self, s: Any, terms: int, sums: Sequence[Sum]) -> None:
+    def __init__(self, s: Any, terms: Extent, sums: Sequence[Sum]) -> None:
         self.s, self.terms, self.sums = s, terms, sums
         self.unroll = max(1, _ACCUMULATORS // len(sums))
         """Terms of each sum that are added to accumulators of their own at a time, a block."""
@@ -62,7 +65,7 @@ class RunsOfSums:
         """The totals with the run that begins at this block."""
         f, n = self.s.f, len(self.sums)
         end = f.add(begin, RUN)
-        if self.blocks % RUN:
+        if isinstance(self.blocks, Dim) or self.blocks % RUN:
             end = f.min(end, self.blocks)
         with f.for_(begin, end, carried=self.carried(self.zeros), hint="k") as loop:
             block = Var("k", 0, self.blocks - 1)
@@ -76,8 +79,9 @@ class RunsOfSums:
 
     def finished(self, totals: Sequence[Val]) -> list[Val]:
         """The sums, of totals that have all runs."""
-        for position in range(self.blocks * self.unroll, self.terms):
-            totals = self._moved(totals, self._more(Affine(position), self.zeros[: len(self.sums)]))
+        rest = 0 if isinstance(self.terms, Dim) else self.terms % self.unroll
+        for position in range(rest):
+            totals = self._moved(totals, self._more(Affine(self.terms - rest + position), self.zeros[: len(self.sums)]))
         return [self.s.cast(total, F32) for total in totals]
 
     def _more(self, position: Affine, parts: Sequence[Val]) -> list[Val]:
@@ -94,7 +98,7 @@ class RunsOfSums:
         return found
 
 
-def sums_together(s: Any, terms: int, sums: Sequence[Sum]) -> list[Val]:
+def sums_together(s: Any, terms: Extent, sums: Sequence[Sum]) -> list[Val]:
     """The sums, vectors of f32, each of so many terms. `s` is the handler that emits code."""
     all = RunsOfSums(s, terms, sums)
     with all.runs(all.carried(all.totals)) as run:
@@ -107,10 +111,13 @@ class StoredTotals:
     """Totals of the sums down all columns of a matrix, in memory: so each run goes over all columns before the next one
     begins, and the matrix is read from front to end."""
 
-    def __init__(self, s: Any, vectors: int) -> None:
-        """Zeros: for so many vectors."""
+    def __init__(self, s: Any, vectors: Extent) -> None:
+        """For so many vectors. To be made once in a call."""
         self.s, self.f, self.type = s, s.f, s.type(F64, True)
-        self.pointer = self.f.alloca("double", vectors * s.width, 64)
+        if isinstance(vectors, Dim):
+            self.pointer = self.f.op(f"alloca double, i64 {self.f.extent(vectors * s.width)}, align 64")
+        else:
+            self.pointer = self.f.alloca("double", vectors * s.width, 64)
 
     def load(self, first: Any, count: int) -> list[Val]:
         return [Val(self.f.load(self.type, self._at(first, k), 64), F64, True, self.f.scope) for k in range(count)]

@@ -17,7 +17,7 @@ from gluonjit.codegen.loops.index import Affine, Var, affine, counter, divides
 from gluonjit.codegen.loops.nest import NestPlan, count, extent
 from gluonjit.codegen.loops.sums_together import StoredTotals
 from gluonjit.codegen.math.values import Val
-from gluonjit.ir.dims import Dim, Extent, hint
+from gluonjit.ir.dims import Dim, Extent, hint, is_less
 from gluonjit.ir.graph import Value
 from gluonjit.ir.types import I64
 
@@ -178,10 +178,11 @@ class NestWriter:
             return self._stages([tuple(i.substitute({var: value}) for i in index) for value in values])
 
         if var is self.plan.vector.var:
+            together = ahead if self.reductions and not rest else None
             if isinstance(extent(var), Dim):
-                self._open_vectors(var, inside, divided is var)
+                self._open_vectors(var, inside, divided is var, together)
             else:
-                self._vectors(var, inside, divided is var, ahead if self.reductions and not rest else None)
+                self._vectors(var, inside, divided is var, together)
         elif var is self.plan.across:
             self._squares(var, rest[0], index, divided is var)
         else:
@@ -240,9 +241,17 @@ class NestWriter:
         if singles or partial:
             self._by_the_last(divided, remainder)
 
-    def _open_vectors(self, var: Var, inside: Callable[[Affine], None], divided: bool) -> None:
+    def _open_vectors(
+        self,
+        var: Var,
+        inside: Callable[[Affine], None],
+        divided: bool,
+        ahead: Callable[[Sequence[Affine]], list[list[tuple[Value, Index]]]] | None = None,
+    ) -> None:
         """The same for a number of elements that is open."""
         f, s, n, width, plan = self.f, self.s, extent(var), self.s.width, self.plan
+        if ahead is not None and self._by_runs(var, inside, divided, ahead):
+            return
         unroll = plan.vector.unroll
         repeats = unroll > 1
         if not repeats and var is plan.order[-1] and plan.across is None:
@@ -328,8 +337,8 @@ class NestWriter:
     ) -> bool:
         """`_vectors` for sums down the columns of a matrix with long rows, which is read from front to end: some
         columns at a time would fetch more from memory than they read. False if it is something else."""
-        f, s, n, width = self.f, self.s, count(var), self.s.width
-        vectors = next((k for k in _COLUMNS if n % (width * k) == 0 and n > width * k), 0)
+        f, s, n, width = self.f, self.s, extent(var), self.s.width
+        vectors = columns_at_a_time(n, width)
         if not vectors or len(self.reductions) != 1:
             return False
         lane = affine(s.lane_number(width))
@@ -393,6 +402,11 @@ class NestWriter:
             self.s.store(buffer, index, value)
         for buffer, distance in self.fetched:
             self.s.fetch(buffer, buffer.flat(index) + distance)
+
+
+def columns_at_a_time(n: Extent, width: int) -> int:
+    """How many vectors of n columns are summed at a time, if these are several times as many; else 0."""
+    return next((k for k in _COLUMNS if divides(width * k, n) and is_less(width * k, n)), 0)
 
 
 def _in_sequence(pieces: Iterable[Callable[[], object]]) -> None:

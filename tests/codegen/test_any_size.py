@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 import pytest
@@ -37,6 +38,15 @@ def scaled(axis):
 
 def summed(b, x, g):
     return b.mul(b.reduce(b.mul(x, x), op="sum", axes=(0, 2)), g)
+
+
+def centred(b, x, mean, g):
+    d = b.sub(x, b.broadcast(mean, shape=x.shape, dims=(3,)))
+    return b.reduce(b.mul(x, x), op="sum", axes=(0, 1, 2)), b.mul(b.reduce(b.mul(d, d), op="sum", axes=(0, 1, 2)), g)
+
+
+def of_first_image(b, x):
+    return b.reduce(b.slice(x, start=(0, 0, 0, 0), size=(1, *x.shape[1:])), op="mean", axes=(0, 1, 2))
 
 
 def packed(b, w):
@@ -74,6 +84,11 @@ FORMS = {
     "sums": (summed, [[f32(2, c, 48), f32(c)] for c in (2, 5, 64)]),
     "packing": (packed, [[f32(i, o)] for i, o in ((3, 32), (12, 64), (5, 128))]),
     "packing by blocks": (packed, [[f32(i, o)] for i, o in ((16, 32), (24, 64), (40, 128))]),
+    "sums down columns": (
+        centred,
+        [[f32(n, h, 8, c), f32(c), f32(c)] for n, h, c in ((2, 8, 256), (1, 9, 128), (4, 26, 384))],
+    ),
+    "means of first images": (of_first_image, [[f32(n, h, 8, c)] for n, h, c in ((2, 9, 256), (3, 16, 128))]),
     "turning": (turned, [[f32(o, i, 9)] for o, i in ((32, 32), (64, 32), (32, 96))]),
     "restoring": (restored, [[f32(9, i, o)] for i, o in ((32, 32), (64, 32), (32, 96))]),
     "merging": (merged, [[f32(4, c, h, w)] for c, h, w in ((32, 4, 8), (64, 8, 8), (96, 4, 8))]),
@@ -103,7 +118,8 @@ def test_one_kernel_computes_what_each_op_means(name):
             inputs = [rng.standard_normal(t.shape).astype(np.float32) for t in types]
             wanted, _ = evaluate(static, inputs)
             shapes = [tuple(n if isinstance(n, int) else n.at(f.sizes) for n in v.shape) for v in graph.inputs]
-            got = run(f.sizes, [x.reshape(s) for x, s in zip(inputs, shapes, strict=True)], 1 + k, bool(k % 2))
+            given = [x.reshape(-1)[: prod(s)].reshape(s) for x, s in zip(inputs, shapes, strict=True)]
+            got = run(f.sizes, given, 1 + k, bool(k % 2))
             for a, b in zip(got, wanted, strict=True):
                 np.testing.assert_allclose(a.reshape(b.shape), b, rtol=2e-6, atol=1e-6)
 
@@ -138,6 +154,13 @@ def made_a_number(b, x):
 OTHERS = {
     "constants of a size": (constant, [f32(64)], {}),
     "a sum that its terms need": (normalized, [f32(16, 64)], {}),
+    "every other element": (
+        lambda b, x: b.reduce(b.slice(x, start=(0, 0), size=(256, 64), step=(1, 2)), op="sum", axes=(0,)),
+        [f32(256, 128)],
+        {},
+    ),
+    "sums of few pixels": (lambda b, x: b.reduce(x, op="sum", axes=(0,)), [f32(64, 256)], {}),
+    "sums of one block of columns": (lambda b, x: b.reduce(x, op="sum", axes=(0,)), [f32(128, 8)], {}),
     "axes that are cut across others": (cut_unevenly, [f32(12, 16)], {}),
     "vectors along two axes": (two_axes, [f32(64, 64), f32(64)], {}),
     "what is empty": (turned, [f32(0, 32, 64)], {}),
