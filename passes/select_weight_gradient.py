@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -55,10 +55,11 @@ def select_weight_gradient(site: Site) -> Value | None:
     else:
         epilogue = regroup(site.body, anchor, [(k,) for k in range(x.ndim)])
         *outer, along = anchor.result.shape[:-2]
-        shapes, by_taps = (x.shape, g.shape, (*outer, along)), x.shape[-1] == 1 and along > 1
+        # In padding there is nothing to read, and a zero would not do: its product with an infinity is none.
+        by_taps = x.shape[-1] == 1 and along > 1 and attrs["low"][-1] <= 0 and attrs["high"][-1] <= 0
+        shapes: Any = (x.shape, g.shape, (*outer, along))
         if by_taps:
-            left, attrs = _padded(site.b, left, attrs)
-            shapes = (*left.shape[:-1], along), g.shape, (*outer, 1)
+            shapes = (*x.shape[:-1], along), g.shape, (*outer, 1)
         transformed = None if by_taps else by_winograd(site, left.dtype)
         notes = transformed or _directly(shapes, attrs["dilation"][-1], left.dtype, site, by_taps=by_taps)
     if epilogue is None:
@@ -68,16 +69,6 @@ def select_weight_gradient(site: Site) -> Value | None:
         return body.emit("conv", [x, g], attrs)[0]
 
     return site.emit(epilogue, [left, right], result, notes)
-
-
-def _padded(b: Builder, x: Value, attrs: Mapping[str, Any]) -> tuple[Value, dict[str, Any]]:
-    """The input with its padding along the last spatial axis, and the attributes of a gradient that has none there."""
-    (*low, before), (*high, after) = attrs["low"], attrs["high"]
-    ends = [(*(0,) * (x.ndim - 2), max(n, 0), 0) for n in (before, after)]
-    rest = {"low": (*low, min(before, 0)), "high": (*high, min(after, 0))}
-    if any(map(any, ends)):
-        x = b.pad(x, b.constant(0, x.dtype), low=ends[0], high=ends[1])
-    return x, {**attrs, **rest}
 
 
 _ALONG_AXES = ("stride", "low", "high", "dilation", "input_dilation")

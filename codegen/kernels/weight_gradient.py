@@ -5,8 +5,8 @@
 In the graph this is a `conv` that sums over the batch: its `stride` is d, its `dilation` is s, and g is its weight. For
 each tap t it is a matrix product with the pixels as terms. A register tile is a number of channels c by a panel of
 channels o; for each pixel, vectors of g are loaded and single elements of x broadcast. Pixels that a tap reads outside
-of x are no terms. If x has one channel, the rows of a tile are taps along the last axis instead, all of which must then
-be inside (`by_taps`): the pass pads x.
+of x are no terms. If x has one channel, the rows of a tile are taps along the last axis instead, where all of these are
+inside (`by_taps`).
 
 Tiles are divided into groups, all taps of some channels c and o each, whose sums stay in the second-level cache, in
 scratch memory (`ir/kernels/weight_gradient_memory.py`). All of them take their sums over one block of rows of x and g,

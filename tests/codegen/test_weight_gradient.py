@@ -54,8 +54,8 @@ CASES = {
     "padding beyond the image": gradient((2, 3), 4, 9, (3, 3), low=4, high=3),
     "one channel, padding beyond the image": gradient((2, 3), 1, 6, (3, 9), low=(4, 20), high=(3, 20)),
     "one channel": gradient((9, 37), 1, 6, (5, 5)),
-    "one channel, stride, dilation": gradient((23, 31), 1, 9, (3, 4), stride=2, dilation=(1, 3), low=1, high=(2, -1)),
-    "one channel, 1-D": gradient((41,), 1, 7, (11,), batch=3, low=5, high=5),
+    "one channel, stride, dilation": gradient((23, 31), 1, 9, (3, 4), stride=2, dilation=(1, 3), low=(1, 0), high=-1),
+    "one channel, 1-D": gradient((41,), 1, 7, (11,), batch=3, low=-2, high=0),
     "two channels, stride": gradient((9, 40), 2, 5, (3, 4), stride=2, low=1, high=2),
     "negative padding": gradient((9, 9), 4, 9, (3, 3), low=-1, high=-2),
     "1-D": gradient((23,), 4, 9, (5,), batch=3, low=2, high=2),
@@ -114,7 +114,7 @@ def test_gradients(case, target):
     inputs = [rng.standard_normal(v.shape).astype(v.dtype.numpy) for v in graph.inputs]
     (expected,), _ = evaluate(graph, inputs)
     run = run_selected(graph, inputs, runnable(target), 2, winograd=False)
-    assert [k for k in run.kernels if k not in ("loops", "pad")] == ["weight_gradient"]
+    assert [k for k in run.kernels if k != "loops"] == ["weight_gradient"]
     assert close(run.outputs[0], expected), difference(run.outputs[0], expected)
 
 
