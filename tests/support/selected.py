@@ -128,6 +128,7 @@ def run_selected(
         operands = [np.asarray(env[v], order="C") for v in op.operands]
         kernel = kernel_name(op) or op.name
         native = kernel in NATIVE
+        assert KERNEL.of(op) is not None or not op.operands, f"{op.name} has no kernel"
         if kernel not in ("view", "constant"):
             run.kernels.append(kernel)
         results = run_kernel(op, operands, target, nthreads) if native else evaluate_op(op, operands)
