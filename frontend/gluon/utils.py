@@ -88,9 +88,30 @@ def clip_global_norm(arrays: Sequence[Any], max_norm: float, check_isfinite: boo
     return norm if check_isfinite else ndarray.array([norm])
 
 
+_TERMS = 1024
+"""Squares of float32 that are added up as such: a thousandth of the sum's last digit is lost."""
+_LEAST = 1e-30
+"""The mean of squares from which on it does not matter that float32 has none below 1e-38."""
+
+
 def _sum_of_squares(x: np.ndarray) -> float:
-    """Of all elements, added up in float64 without an array of that type, which would be twice as large as `x`."""
+    """Of all elements, without an array of squares, which would be as large as `x` or larger.
+
+    It is added up in float64. Squares of float32 are first added up in rows, a third of the time of one sum in float64,
+    unless that leaves the range of float32.
+    """
     flat = x.reshape(-1)
+    if flat.dtype == np.float32:
+        rows, rest = flat[: flat.size // _TERMS * _TERMS].reshape(-1, _TERMS), flat[flat.size // _TERMS * _TERMS :]
+        with np.errstate(over="ignore"):
+            found = float(np.einsum("rk,rk->r", rows, rows).sum(dtype=np.float64)) + _exact_sum_of_squares(rest)
+        if _LEAST * flat.size <= found < math.inf:
+            return found
+    return _exact_sum_of_squares(flat)
+
+
+def _exact_sum_of_squares(flat: np.ndarray) -> float:
+    """Of all elements, added up in float64."""
     return float(np.einsum("i,i->", flat, flat, dtype=np.float64, casting="same_kind"))
 
 

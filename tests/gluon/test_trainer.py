@@ -552,6 +552,13 @@ def test_a_norm_takes_no_array_of_float64():
     assert most < x.size * 8
 
 
+@pytest.mark.parametrize("scale", [1, 1e-25])  # float32 has no square of the latter
+def test_a_norm_is_that_of_float64(scale):
+    x = np.random.default_rng(0).standard_normal((70, 33)).astype(np.float32) * np.float32(scale)
+    want = np.linalg.norm(x.astype(np.float64).ravel())
+    assert utils.clip_global_norm([nd.array(x), nd.zeros((2,))], np.inf) == pytest.approx(want, rel=1e-7)
+
+
 def test_nothing_is_downloaded(tmp_path):
     url = "https://example.org/files/weights.params"
     with pytest.raises(MXNetError, match=f"downloads nothing; fetch {url} and save it as .*weights.params"):
