@@ -152,32 +152,59 @@ def _cumsum(f: Function, s: Access, op: Op) -> None:
     _lines(s, outer, inner, n, line)
 
 
+def _columns(s: Access, inner: Extent, work: Extent) -> Callable[[Callable[[Affine], None]], None]:
+    """`each(body)`: calls `body` with the index of the lanes of every vector of inner elements that is this thread's.
+    `work`: what there is to do for each element."""
+    f, width = s.f, s.width
+    if not isinstance(inner, Dim):
+        vectors, run = _vectors(s, inner)
+        begin, end = _share(f, vectors, f.mul(work, min(inner, width)))
+
+        def each(body: Callable[[Affine], None]) -> None:
+            with f.for_(begin, end) as loop:
+                run(_bound(s, loop.index, 0, vectors - 1), body)
+
+        return each
+    whole = s.whole(inner, width)
+    partial = f.op(f"icmp slt i64 {f.extent(f.mul(whole, width))}, {f.extent(inner)}")
+    count = f.add(whole, f.op(f"zext i1 {partial} to i64"))
+    begin, end = _share(f, count, f.mul(work, width))
+
+    def each_of_open(body: Callable[[Affine], None]) -> None:
+        with f.for_(begin, f.min(end, whole)) as loop:
+            body(_bind(s, counter("i", inner, width), loop.index) * width + affine(s.lane_number(width)))
+        with f.if_(f.op(f"and i1 {partial}, {f.op(f'icmp eq i64 {f.extent(end)}, {f.extent(count)}')}")):
+            first = _bind(s, counter("i", inner, width, last=True), f.extent(whole)) * width
+            with s.last_lanes(inner, first, f.sub(inner, f.mul(whole, width))) as at:
+                body(at)
+
+    return each_of_open
+
+
 def _scatter_add(f: Function, s: Access, op: Op) -> None:
-    """Copies the operand, then adds in order of the points; each thread does both for its own inner elements."""
+    """Copies the operand, then adds in order of the points; each thread does both for its own inner elements, row by
+    row, so that whole lines of memory are read and written."""
     data, points, _ = (v.shape for v in op.operands)
     depth, count = points[0], prod(points[1:])
     rows, inner = prod(data[:depth]), prod(data[depth:])
     x, y = _buffer(f, op, 0, rows, inner), _buffer(f, op, 3, rows, inner)
     where, u = _buffer(f, op, 1, depth, count), _buffer(f, op, 2, count, inner)
-
-    def columns(_: Affine, at: Affine) -> None:
-        with f.for_(0, rows) as loop:
-            row = _bound(s, loop.index, 0, rows - 1)
-            s.store(y, (row, at), s.load(x, (row, at)))
-        if count == 0:
-            return
-        with f.for_(0, count) as loop:
-            point = _bound(s, loop.index, 0, count - 1)
-            inside = s.constant(True, BOOL)
-            row = Affine(0)
-            for k in range(depth):
-                index = s.cast(s.load(where, (k, point)), I64)
-                fits = s.emit("icmp ult {t} {0}, {1}", BOOL, index, s.constant(data[k], I64))
-                inside = s.both(inside, fits)
-                row = row * data[k] + s.to_index(index)
-            with f.if_(inside.ssa) as then:
-                # In a scope of its own: what is read here has been written since the loop was entered.
-                here = Buffer(y.pointer, y.dtype, y.shape, then)
-                s.store(y, (row, at), s.add(s.load(here, (row, at)), s.load(u, (point, at))))
-
-    _lines(s, 1, inner, rows + count, columns)
+    each = _columns(s, inner, rows + count)
+    with f.for_(0, rows) as loop:
+        copied = _bound(s, loop.index, 0, rows - 1)
+        each(lambda at: s.store(y, (copied, at), s.load(x, (copied, at))))
+    if count == 0:
+        return
+    with f.for_(0, count) as loop:
+        point = _bound(s, loop.index, 0, count - 1)
+        inside = s.constant(True, BOOL)
+        row = Affine(0)
+        for k in range(depth):
+            index = s.cast(s.load(where, (k, point)), I64)
+            fits = s.emit("icmp ult {t} {0}, {1}", BOOL, index, s.constant(data[k], I64))
+            inside = s.both(inside, fits)
+            row = row * data[k] + s.to_index(index)
+        with f.if_(inside.ssa) as then:
+            # In a scope of its own: what is read here has been written since the loop was entered.
+            here = Buffer(y.pointer, y.dtype, y.shape, then)
+            each(lambda at: s.store(y, (row, at), s.add(s.load(here, (row, at)), s.load(u, (point, at)))))
