@@ -332,9 +332,6 @@ class _Loop:
 
         return results, pull, self.active_outputs
 
-    def _last_first(self, rows: Value) -> Value:
-        return self.b.reverse(rows, axes=(0,)) if self.trip > 1 else rows
-
     def _sources(
         self, kept: dict[Value, Value], inputs: dict[Value, int], late: Mapping[int, int]
     ) -> tuple[dict[Value, tuple[str, int]], list[Value], list[Value]]:
@@ -353,7 +350,7 @@ class _Loop:
                 source[v] = "state", late[k]
             elif v in kept or end <= k < end + self.scanned:
                 source[v] = "row", len(scanned)
-                scanned.append(self._last_first(kept[v] if v in kept else self.operands[k - 1]))
+                scanned.append(kept[v] if v in kept else self.operands[k - 1])
             else:
                 source[v] = "whole", len(whole)
                 whole.append(self.operands[k - 1])
@@ -369,8 +366,8 @@ class _Loop:
         inputs: dict[Value, int],
     ) -> Cotangents:
         """The backward loop. It carries the cotangents of the state, the sums of those of what is captured, and what is
-        captured and changes late; it scans, last row first, the saved rows, those of the scanned operands, and the
-        cotangents of the rows. Iterations that did not run are known by `flag`, a row for each, or are the first ones
+        captured and changes late; it scans, in the opposite order, the saved rows, those of the scanned operands, and
+        the cotangents of the rows. Iterations that did not run are known by `flag`, a row for each, or are the first ones
         after `ran`."""
         b, backward, saved = self.b, self.halves.backward, self.halves.saved
         end, first_captured = 1 + self.carried, 1 + self.carried + self.scanned
@@ -394,9 +391,9 @@ class _Loop:
         carried += [self.late.get(operand(k), operand(k)) for k in late]
         source, scanned, whole = self._sources(kept, inputs, {k: summed + n for n, k in enumerate(late)})
         first_head = len(scanned)
-        scanned += [self._last_first(cotangent(k)) for k in row_heads]
+        scanned += map(cotangent, row_heads)
         if flag is not None:
-            scanned.append(self._last_first(flag))
+            scanned.append(flag)
         if ran is not None:
             whole.append(ran)
 
@@ -421,6 +418,7 @@ class _Loop:
             new = [body.select(has_run, x, old) for x, old in zip(new, state)]
             out = [body.select(has_run, x, body.constant(np.zeros((), x.dtype.numpy), x.dtype)) for x in out]
         attrs = {"carried": len(carried), "scanned": len(scanned), "trip": self.trip}
+        attrs["last_first"] = not self.op.attrs["last_first"]
         regions = [body.build([*new, *out])]
         if ran is not None:
             condition = Builder(f"{self.body.name}_backward_condition", "expanded")
@@ -432,5 +430,5 @@ class _Loop:
             found[k - 1] = x
         self.late.update(zip(map(operand, late), every[summed:]))
         for k, x in zip(items, every[len(carried) :]):
-            found[k - 1] = self._last_first(x)
+            found[k - 1] = x
         return found

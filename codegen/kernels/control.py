@@ -195,13 +195,14 @@ class _Control:
             if conditional:
                 runs = self._goes_on(runs, [number, *now, *captured])
             with f.if_(runs):
-                # Row `index` of each array over which the loop runs.
+                # The iteration's row of each array over which the loop runs.
+                row = f.sub(f.sub(trip, 1), loop.index) if op.attrs["last_first"] else loop.index
                 items = [
-                    f.gep("i8", operands[k], f.mul(loop.index, self.pitches[k]))
+                    f.gep("i8", operands[k], f.mul(row, self.pitches[k]))
                     for k in range(carried, carried + scanned)
                 ]
                 outs = [
-                    f.gep("i8", results[k], f.mul(loop.index, self.pitches[len(operands) + k]))
+                    f.gep("i8", results[k], f.mul(row, self.pitches[len(operands) + k]))
                     for k in range(carried, len(results))
                 ]
                 self.call(0, [number, *now, *items, *captured], [*following, *outs], loop.index)

@@ -10,7 +10,8 @@
     results: state…, rows…
 
 `i` is an i64[]. Every scanned operand has T rows; the body sees one of them. The rows of iterations that did not run
-are 0. The condition, an optional second region, gives a bool[].
+are 0. If `last_first`, row T - 1 - i stands for row i, of what is scanned and of the results, as in the gradient of a
+loop. The condition, an optional second region, gives a bool[].
 
 `branch(condition: bool[], captured…) (then, otherwise)`: the results of one region; both take the captured operands.
 
@@ -66,12 +67,14 @@ def _check_region(what: str, region: Graph, inputs: Sequence[TensorType]) -> tup
 
 
 def _infer_loop(
-    *operands: TensorType, carried: Any, scanned: Any, trip: Any, regions: tuple[Graph, ...]
+    *operands: TensorType, carried: Any, scanned: Any, trip: Any, last_first: Any, regions: tuple[Graph, ...]
 ) -> tuple[TensorType, ...]:
     if len(regions) not in (1, 2):
         raise IRError(f"needs a body and optionally a condition, got {len(regions)} regions")
     split = _count("carried", carried, len(operands))
     end = split + _count("scanned", scanned, len(operands) - split)
+    if not isinstance(last_first, bool):
+        raise IRError(f"last_first must be a bool, got {last_first!r}")
     if not isinstance(trip, Dim):
         _count("trip", trip)
     state, rows, captured = operands[:split], operands[split:end], operands[end:]
@@ -93,7 +96,7 @@ def _infer_loop(
 
 
 def _eval_loop(
-    *operands: np.ndarray, carried: int, scanned: int, trip: int, regions: Sequence[Interpreter]
+    *operands: np.ndarray, carried: int, scanned: int, trip: int, last_first: bool, regions: Sequence[Interpreter]
 ) -> tuple[np.ndarray, ...]:
     body, *condition = regions
     end = carried + scanned
@@ -103,10 +106,11 @@ def _eval_loop(
         index = np.asarray(k, np.int64)
         if condition and not condition[0].run([index, *state, *captured])[0][0]:
             break
-        results, _ = body.run([index, *state, *(np.asarray(x[k]) for x in rows), *captured])
+        place = trip - 1 - k if last_first else k
+        results, _ = body.run([index, *state, *(np.asarray(x[place]) for x in rows), *captured])
         state = results[:carried]
         for whole, row in zip(out, results[carried:]):
-            whole[k] = row
+            whole[place] = row
     return (*state, *out)
 
 
@@ -143,7 +147,7 @@ primitive(
     "loop",
     infer=_infer_loop,
     eval=_eval_loop,
-    attrs={"carried": 0, "scanned": 0, "trip": REQUIRED},
+    attrs={"carried": 0, "scanned": 0, "trip": REQUIRED, "last_first": False},
     region_count=1,
     level="control",
     doc="runs its body at most `trip` times; results are what is carried at the end, and the rows of all iterations",

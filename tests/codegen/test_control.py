@@ -75,7 +75,8 @@ def test_loop(params):
     for trip, limit in itertools.product([0, 1, 2, 7], [None, 0, 1, 5, 100]):
         x = b.input(f"x{trip}_{limit}", TensorType(F32, (trip, 3, 6)))
         regions = [step(True)] if limit is None else [step(True), until(limit)]
-        last, rows = b.emit("loop", [h, x, w], {"carried": 1, "scanned": 1, "trip": trip}, regions)
+        attrs = {"carried": 1, "scanned": 1, "trip": trip, "last_first": limit in (1, 5)}
+        last, rows = b.emit("loop", [h, x, w], attrs, regions)
         outputs += [last, rows, b.neg(last)]
     graph = b.build(outputs, {"params": params})
     check(graph, inputs_of(graph))

@@ -74,6 +74,14 @@ def test_loop():
     np.testing.assert_array_equal(last, [10 + 6, 20 - 9])
 
 
+def test_loop_from_the_last_row():
+    xs = np.arange(6, dtype=np.float32).reshape(3, 2)
+    graph = parse_graph(ACCUMULATE.replace("trip = 3", "trip = 3, last_first = True").replace("%next, %0", "%next, %h"))
+    (last, rows), _ = evaluate(graph, [f32(10, 20), xs, f32(1, -1)])
+    np.testing.assert_array_equal(rows, [[10 + 6, 20 - 8], [10 + 4, 20 - 5], [10, 20]])
+    np.testing.assert_array_equal(last, [10 + 6, 20 - 9])
+
+
 @pytest.mark.parametrize(
     ("limit", "last", "rows"), [(5, 8, [1, 2, 4, 0, 0, 0]), (1, 1, [0] * 6), (99, 64, [1, 2, 4, 8, 16, 32])]
 )
@@ -111,6 +119,7 @@ def test_text(text):
         (ACCUMULATE, "trip = 3", "trip = 4", "must have a row for each of 4 iterations"),
         (ACCUMULATE, "trip = 3", "trip = -1", "trip must be an int >= 0"),
         (ACCUMULATE, "carried = 1", "carried = 4", "carried = 4, but there are 3 operands left"),
+        (ACCUMULATE, "trip = 3", "trip = 3, last_first = 1", "last_first must be a bool"),
         (ACCUMULATE, "return %next, %0", "return", "the body must give back what is carried"),
         (ACCUMULATE, "%i: i64[]", "%i: i32[]", "the body takes"),
         (POWERS, "return %go", "return %p", "the condition must give a bool"),
