@@ -18,7 +18,7 @@ REFERENCE_PIPELINE = "expand"
 """What the backend `numpy` interprets, as primitives."""
 GRADIENT_PIPELINE = "outline, expand {gradients = True}, legalize-broadcast, simplify, cse, dce"
 """What is done to a graph before it is differentiated."""
-JOINT_PIPELINE = "legalize-broadcast, simplify, fold, cse, dce, join-pads, dce"
+JOINT_PIPELINE = "legalize-broadcast, simplify, fold, cse, dce, distribute-sums, join-pads, dce"
 """What is done to the joint graph before it is divided."""
 
 

@@ -400,3 +400,22 @@ def test_a_function_that_captures_an_operand_twice():
     _, dx, dw = evaluate(graph, [x, w, np.ones(2)])[0]
     np.testing.assert_allclose(dx, w * w)
     np.testing.assert_allclose(dw, 2 * x * w + np.sin(w) + w * np.cos(w) + np.cos(w))
+
+
+def test_products_that_a_loop_adds_up_become_one():
+    """With three samples, the gradient of the weights is larger than what each step multiplies for it."""
+    text = (
+        "graph @net(%h: f64[3,4], %x: f64[5,3,4], %w: f64[4,4]) { %last = loop(%h, %x, %w) "
+        "{carried = 1, scanned = 1, trip = 5} ((%i: i64[], %h: f64[3,4], %row: f64[3,4], %w: f64[4,4]) { "
+        "%p = dot_general(%h, %w) {contract = ((1,), (0,))} %s = add(%p, %row) %n = tanh(%s) return %n }) "
+        "return %last }"
+    )
+    graph, rng = parse_graph(text), np.random.default_rng(0)
+    inputs = random_like(rng, [np.empty(v.shape) for v in graph.inputs])
+    before = run_passes(joint(graph), "legalize-broadcast, simplify, cse, dce")
+    after = run_passes(before, "distribute-sums, dce")
+    carried = [[op.attrs["carried"] for op in g.ops if op.name == "loop"] for g in (before, after)]
+    assert carried == [[1, 2], [1, 1]]
+    given = random_like(rng, [np.empty((3, 4))])
+    for want, got in zip(*(evaluate(g, [*inputs, *given])[0] for g in (before, after)), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-13)
