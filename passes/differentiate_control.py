@@ -367,8 +367,8 @@ class _Loop:
     ) -> Cotangents:
         """The backward loop. It carries the cotangents of the state, the sums of those of what is captured, and what is
         captured and changes late; it scans, in the opposite order, the saved rows, those of the scanned operands, and
-        the cotangents of the rows. Iterations that did not run are known by `flag`, a row for each, or are the first ones
-        after `ran`."""
+        the cotangents of the rows. Iterations that did not run are known by `flag`, a row for each, or are the first
+        ones after `ran`."""
         b, backward, saved = self.b, self.halves.backward, self.halves.saved
         end, first_captured = 1 + self.carried, 1 + self.carried + self.scanned
         states = [k for k in range(1, end) if self.active_inputs[k]]

@@ -37,7 +37,7 @@ def _distributed(b: Builder, op: Op, operands: tuple[Value, ...]) -> Sequence[Va
     if op.name != "loop" or len(op.regions) != 1 or not is_static((op.attrs["trip"],)):
         return None
     body, carried, scanned = op.regions[0], op.attrs["carried"], op.attrs["scanned"]
-    sums = [s for s in map(lambda k: _sum(body, op, k), range(carried)) if s is not None]
+    sums = [s for k in range(carried) if (s := _sum(body, op, k)) is not None]
     if not sums:
         return None
     gone = {s.carried for s in sums}

@@ -198,8 +198,7 @@ class _Control:
                 # The iteration's row of each array over which the loop runs.
                 row = f.sub(f.sub(trip, 1), loop.index) if op.attrs["last_first"] else loop.index
                 items = [
-                    f.gep("i8", operands[k], f.mul(row, self.pitches[k]))
-                    for k in range(carried, carried + scanned)
+                    f.gep("i8", operands[k], f.mul(row, self.pitches[k])) for k in range(carried, carried + scanned)
                 ]
                 outs = [
                     f.gep("i8", results[k], f.mul(row, self.pitches[len(operands) + k]))
