@@ -441,4 +441,6 @@ def _branch(w: Writer, op: Op) -> Any:
 
 @lowering("loop")
 def _loop(w: Writer, op: Op) -> Any:
+    if op.attrs["last_first"]:
+        raise Unsupported("from the last row to the first")
     return w.loop(op)

@@ -30,24 +30,26 @@ def loop(
     *,
     trip: int,
     condition: Condition | None = None,
+    last_first: bool = False,
 ) -> tuple[list[Any], list[Any]]:
     """Runs at most `trip` iterations; returns the last state and the stacked rows, 0 for iterations that did not run.
 
-    Iteration k gets row k of each of `scanned`.
+    Iteration k gets row k of each of `scanned`, and gives row k of the results; if `last_first`, the k-th from the end.
     """
     if isinstance(b, Builder):
-        return _record(b, body, state, scanned, captured, trip, condition)
+        return _record(b, body, state, scanned, captured, trip, condition, last_first)
     state = list(state)
     rows: list[Any] | None = None
     for k in range(trip):
         (index,) = b.operands((np.asarray(k, np.int64),))
         if condition is not None and not condition(b, index, state, captured):
             break
-        state, parts = body(b, index, state, [x[k, ...] for x in scanned], captured)
+        place = trip - 1 - k if last_first else k
+        state, parts = body(b, index, state, [x[place, ...] for x in scanned], captured)
         if rows is None:
             rows = [np.zeros((trip, *p.shape), p.dtype) for p in parts]
         for stacked, part in zip(rows, parts):
-            stacked[k] = part
+            stacked[place] = part
     if rows is None:  # no iteration ran: infer the types of the rows
         types = [type_of(x) for x in (*state, *scanned, *captured)]
         region = _region(Builder("infer"), body, types, len(state), len(scanned))
@@ -63,6 +65,7 @@ def _record(
     captured: Values,
     trip: int,
     condition: Condition | None,
+    last_first: bool,
 ) -> tuple[list[Any], list[Any]]:
     operands = (*state, *scanned, *captured)
     regions = [_region(b, body, [v.type for v in operands], len(state), len(scanned))]
@@ -71,7 +74,7 @@ def _record(
         index = sub.input("i", INDEX)
         given = [sub.input(v.name, v.type) for v in (*state, *captured)]
         regions.append(sub.build([condition(sub, index, given[: len(state)], given[len(state) :])]))
-    attrs = {"carried": len(state), "scanned": len(scanned), "trip": trip}
+    attrs = {"carried": len(state), "scanned": len(scanned), "trip": trip, "last_first": last_first}
     results = b.emit("loop", operands, attrs, regions)
     return list(results[: len(state)]), list(results[len(state) :])
 

@@ -256,8 +256,6 @@ def _run(
         bias = bias + weights["h2h_bias"]
     gates = gates + bias
     scanned = [gates] if running is None else [gates, running]
-    if backwards:
-        scanned = [b.reverse(s, axes=(0,)) for s in scanned]
     captured = [weights["h2h"]]
     if mode == "gru":
         captured.append(weights["h2h_bias"])
@@ -273,8 +271,8 @@ def _run(
             new = [b.select(going, after, before) for after, before in zip(new, state)]
         return new, [out]
 
-    final, (out,) = loop(b, body, begin, scanned, captured, trip=x.shape[0])
-    return b.reverse(out, axes=(0,)) if backwards else out, final
+    final, (out,) = loop(b, body, begin, scanned, captured, trip=x.shape[0], last_first=backwards)
+    return out, final
 
 
 # One step of each kind of cell: (b, gates of the input, state, captured, attributes) → new state
