@@ -244,8 +244,13 @@ def _leave_slope(group: Group, again: ComputeAgain, group_of: dict[Op, Group]) -
             continue
         if made.root.result is not v or again.position[other.root] > again.position[group.root]:
             continue
+        if v in operands_of(group.ops - moved):
+            continue  # the epilogue would read it from a group that is no more
         for x, reps in made.reps.items():
             other.reps[x] = max(other.reps.get(x, 0.0), reps)
+        for x in operands_of(made.ops):
+            if made in again.readers.get(x, ()):
+                again.readers[x] = again.readers[x] - {made} | {other}
         other.ops, other.several = other.ops | made.ops | moved, True
         other.shared.add(slopes[0])
         group.ops = group.ops - moved

@@ -61,6 +61,10 @@ def two_loops(b, F, x):
 
 
 CASES = {
+    "a GELU behind a normalization": (
+        lambda b, F, x: b.c1(F.LeakyReLU(b.c0(F.reshape(x, shape=(6, 4))), act_type="gelu")),
+        [lambda: nn.LayerNorm(in_channels=4), lambda: nn.Dense(3, in_units=4)],
+    ),
     "dropout in foreach": (foreach(lambda b, F, d, s: (F.Dropout(d, 0.5) * s, [F.Dropout(s, 0.3) + d])), []),
     "dropout in while_loop": (count_to_3, []),
     "dropout in cond": (lambda b, F, x: F.contrib.cond(F.sum(x) > 0, lambda: F.Dropout(x, 0.5) * x, lambda: x), []),
