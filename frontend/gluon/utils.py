@@ -16,6 +16,7 @@ from gluonjit import ndarray
 from gluonjit.base import MXNetError
 from gluonjit.context import Context
 from gluonjit.language.kinds import as_current
+from gluonjit.language.modes import modes
 from gluonjit.ndarray import NDArray
 from gluonjit.symbol import Symbol
 from gluonjit.util import is_np_array, is_np_shape
@@ -84,7 +85,11 @@ def clip_global_norm(arrays: Sequence[Any], max_norm: float, check_isfinite: boo
     scale = max_norm / (norm + 1e-8)
     if not scale >= 1.0:  # NaN, too
         for x in arrays:
-            x *= scale
+            if x.stype == "default" and x.dtype is np.float32 and x.writable and not modes.recording:
+                np.multiply(x._array, np.float32(scale), out=x._array)  # without an array of the results
+                x._wrote()
+            else:
+                x *= scale
     return norm if check_isfinite else ndarray.array([norm])
 
 

@@ -552,6 +552,26 @@ def test_a_norm_takes_no_array_of_float64():
     assert most < x.size * 8
 
 
+def test_clipping_takes_no_array_of_results():
+    x = nd.ones((1000, 300))
+    want = x * (0.5 / (utils.clip_global_norm([x], np.inf) + 1e-8))
+    tracemalloc.start()
+    try:
+        utils.clip_global_norm([x], 0.5)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < x.size
+    np.testing.assert_array_equal(x.asnumpy(), want.asnumpy())
+
+
+def test_clipping_what_may_not_be_written():
+    x = nd.ones((2,))
+    x.writable = False
+    with pytest.raises(ValueError, match="readonly"):
+        utils.clip_global_norm([x], 0.5)
+
+
 @pytest.mark.parametrize("scale", [1, 1e-25])  # float32 has no square of the latter
 def test_a_norm_is_that_of_float64(scale):
     x = np.random.default_rng(0).standard_normal((70, 33)).astype(np.float32) * np.float32(scale)
