@@ -15,7 +15,7 @@ from typing import Any
 
 from gluonjit.codegen.kernels.epilogue import Epilogue, find_anchor
 from gluonjit.codegen.kernels.row_tiles import RowTiles, lowest_height
-from gluonjit.codegen.kernels.tiles import LONG_RUN, Fetch, Fetches, Tile, chains, prefetch
+from gluonjit.codegen.kernels.tiles import Fetch, Fetches, Tile, chains, prefetch
 from gluonjit.codegen.text.kernel_code import writes
 from gluonjit.codegen.text.llvm import Function, Module
 from gluonjit.ir.dims import Dim, Extent, divides, hint, is_static
@@ -158,7 +158,6 @@ class Product:
             aligned=self.packed,
             ahead=fetch is None and self.packed and hint(self.panel_size) * self.dtype.itemsize > self.f.target.l1,
             fetch=fetch,
-            run=LONG_RUN,
         )
         self.epilogue.write(tile, acc, place)
 

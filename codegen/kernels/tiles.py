@@ -38,10 +38,6 @@ _STREAMS, _STREAM_STEP = 8, 8
 RUN = 128
 """Terms of f32 that an accumulator adds up, at most about, before they go into a total: rounding errors then grow with
 how long a run is and how many there are, not with the number of all terms."""
-LONG_RUN = 256
-"""The same for matrix products, whose terms are all in one loop: between two runs, a total is read and written, and the
-processor has to guess where the loop ends. With runs of 128, tiles of 10 registers took 5 % more time for 256 terms, 3
-for 768."""
 
 Rows = list[list[str]]
 """Accumulators: a list of vectors for each row."""
@@ -119,8 +115,6 @@ class _Line:
     aligned: bool
     fetch: Fetch | Fetches | None
     active: Sequence[int]
-    run: int
-    """See `RUN`."""
     heads: Mapping[int, str] = field(default_factory=dict)
     """In a loop over terms: where some of the rows are, if their distance is open; others are found from the nearest
     one before."""
@@ -290,7 +284,6 @@ class Tile:
         fetch: Fetch | Fetches | None = None,
         active: Sequence[int] | None = None,
         apart: bool = False,
-        run: int = RUN,
     ) -> Rows:
         """acc[r] += Σ x[offsets[r] + k] · w[k · w_step + column] over k < terms, for the rows in `active` (all).
 
@@ -298,21 +291,20 @@ class Tile:
         vectors that begins at a multiple of their size; else its last vector is read as far as it exists.
         `ahead`: the nearest cache does not hold the weights, fetch them ahead of their use. `fetch`: something
         else to fetch meanwhile.
-        `apart`: acc holds so many terms that these are summed separately first, for accuracy. `run`: how many terms an
-        accumulator adds up, at most about (`RUN`).
+        `apart`: acc holds so many terms that these are summed separately first, for accuracy.
         """
         f = self.f
         rows = range(len(acc)) if active is None else active
         # A tile of few rows waits for memory anyway, and the machine's own prefetcher is better at streams.
         if ahead and len(rows) >= _FEW_ROWS and isinstance(w_step, int):
             fetch = Fetch(f.gep("i8", w, _AHEAD), w_step * self.bytes, nearest=True)
-        line = _Line(x, offsets, w, w_step, aligned, fetch, rows, run)
+        line = _Line(x, offsets, w, w_step, aligned, fetch, rows)
         if isinstance(terms, Dim):
             is_new = all(v == "zeroinitializer" for r in rows for v in acc[r])
             if is_new and self.bytes == 4 and divides(self._unroll(self.cells(rows)), terms):
                 return self._open_runs(acc, line, terms)
             return self._open_sum(acc, line, terms)
-        run = self._run_length(terms, len(rows), run)
+        run = self._run_length(terms, len(rows))
         if run == terms and not apart:
             return self._run(acc, line, run)
         # Totals are kept in memory: there is no register left for them.
@@ -345,7 +337,7 @@ class Tile:
         f = self.f
         if self.bytes != 4:
             return self._open_run(acc, line, terms)
-        run = line.run * self.chains(len(line.active))
+        run = RUN * self.chains(len(line.active))
         places = self._parking(line.active)
 
         def add_parked(part: Rows) -> Rows:
@@ -371,10 +363,10 @@ class Tile:
             total[r][v] = f.op(f"phi {self.vector} [ {part[r][v]}, %{before} ], [ {total[r][v]}, %{then.label} ]")
         return total
 
-    def _run_length(self, terms: int, rows: int, most: int) -> int:
-        """How many terms are added up at a time: all, or a divisor of their number if one is near `most`."""
+    def _run_length(self, terms: int, rows: int) -> int:
+        """How many terms are added up at a time: all, or a divisor of their number if one is near `RUN`."""
         chains = self.chains(rows)
-        limit = most * chains
+        limit = RUN * chains
         if self.bytes != 4 or terms <= limit:
             return terms
         divisors = [n for n in range(limit, limit // 2, -1) if terms % n == 0]
@@ -400,7 +392,7 @@ class Tile:
         """`contract` for an open number of terms of which an unrolled loop leaves no rest: one loop serves all runs.
         What a run sums up goes into a total if others follow. `zeros`: accumulators that are all zero."""
         f, cells, chains = self.f, self.cells(line.active), self.chains(len(line.active))
-        unroll, run = self._unroll(cells), line.run * chains
+        unroll, run = self._unroll(cells), RUN * chains
         run += -run % unroll
         places = self._parking(line.active)
         are_several = f.op(f"icmp sgt i64 {f.extent(terms)}, {run}")
