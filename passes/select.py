@@ -144,6 +144,7 @@ def _with_anchor(
     if len(anchors) != 1:
         return None
     (anchor,) = anchors
+    b.loc = anchor.loc  # what its weights need is for the product, not for what follows it
     site = Site(b, op, operands, anchor, fixed, target, *variant)
     if not site.is_supported():
         return None

@@ -13,6 +13,8 @@ _HIGH = 0.6
 """Part of the machine's peak that counts as reached: kernels do not get much nearer."""
 _CACHED = 1.2
 """Part of the memory's rate above which most of the data must be in caches."""
+_LATE = 1.5
+"""Times what the compiler expected, from which on even a fast kernel may have a faster one."""
 _SHARED = 0.25
 """Part of a layer's bytes from which on its weights are worth being read for more samples."""
 
@@ -33,7 +35,10 @@ def advice(layer: Layer, program: Program, peaks: tuple[float, float], busy: boo
             f"Threads wait for each other {100 * layer.wait / layer.share:.0f} % of this time: there is too little "
             "work to divide; larger batches, or fewer threads."
         )
-    if of_flops > _HIGH:
+    if main.kind == "loop":
+        steps = next((k.times for k in program.kernels if k.inside == main.number), 0.0)
+        return f"Its {steps:.0f} steps wait for each other; a larger batch gives each step more to compute."
+    if of_flops > _HIGH and late < _LATE:
         return f"It computes at {100 * of_flops:.0f} % of this machine's peak: only a smaller layer would take less."
     if _HIGH < of_bytes < _CACHED:
         return f"It moves data at {100 * of_bytes:.0f} % of the memory's rate: " + (
@@ -41,12 +46,9 @@ def advice(layer: Layer, program: Program, peaks: tuple[float, float], busy: boo
             if layer.weights > _SHARED * layer.nbytes
             else "only smaller arrays take less."
         )
-    if main.kind == "loop":
-        steps = next((k.times for k in program.kernels if k.inside == main.number), 0.0)
-        return f"Its {steps:.0f} steps wait for each other; a larger batch gives each step more to compute."
     if layer.share < _SMALL * len(kernels):
         return "Its kernels are so short that much of it is getting started; larger batches hardly take longer."
-    if late > 2:
+    if late > (_LATE if of_flops > _HIGH else 2):
         return f"It takes {late:.1f} times what the compiler expected" + (
             ", but other programs took part of the machine; measure again."
             if busy

@@ -171,8 +171,13 @@ def _memory(p: Program) -> Iterator[str]:
 
 
 def live(program: Program, number: int) -> int:
-    """Bytes of the arena that are in use while kernel `number` runs."""
-    return sum(t.nbytes for t in program.memory.tensors if t.first <= number <= t.last)
+    """Bytes of the arena that are in use while kernel `number` runs. What is computed in place shares memory."""
+    spans = sorted((t.offset, t.offset + t.nbytes) for t in program.memory.tensors if t.first <= number <= t.last)
+    total = end = 0
+    for begin, stop in spans:
+        total += max(0, stop - max(begin, end))
+        end = max(end, stop)
+    return total
 
 
 def _compiling(profile: Profile) -> str:

@@ -12,7 +12,7 @@ from gluonjit import autograd, gluon, nd, profiler
 from gluonjit.gluon import nn, rnn
 from gluonjit.profiling import exports, listing
 from gluonjit.profiling.advice import advice
-from gluonjit.profiling.measured import Kernel, Lap, Memory, Profile, Program
+from gluonjit.profiling.measured import Kernel, Lap, Memory, Profile, Program, Tensor
 from gluonjit.runtime import threads
 from gluonjit.runtime.machine_use import MachineUse
 
@@ -315,6 +315,7 @@ def test_an_interrupted_call_does_not_count():
     [
         ([[1], [1]], {}, False, "Threads wait for each other 50 %"),
         ([[1], [0]], {"flops": 70.0}, False, "computes at 70 % of this machine's peak"),
+        ([[1], [0]], {"flops": 70.0, "estimate": 0.5}, False, "2.0 times what the compiler expected; `hybridize(tune"),
         ([[1], [0]], {"nbytes": 80.0}, False, "moves data at 80 % of the memory's rate: only smaller arrays"),
         ([[1], [0]], {"nbytes": 80.0, "flops": 1.0, "weights": 10.0}, False, "only smaller arrays"),
         (
@@ -333,6 +334,13 @@ def test_an_interrupted_call_does_not_count():
 def test_advice(samples, changes, busy, said):
     program = made_up(kernel(0, samples, **changes), calls=1)
     assert said in advice(program.layers[0], program, (100.0, 100.0), busy)
+
+
+def test_arrays_that_share_memory_count_once():
+    program = made_up(kernel(0, [[1], [0]]), calls=1)
+    places = ((0, 100), (0, 100), (64, 64), (256, 50))
+    program.memory.tensors = [Tensor(f"t{k}", "", at, size, 0, 0) for k, (at, size) in enumerate(places)]
+    assert listing.live(program, 0) == 128 + 50
 
 
 def test_one_slow_lap_does_not_tell_what_part_is_compiled():
