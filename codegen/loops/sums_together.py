@@ -108,16 +108,13 @@ def sums_together(s: Any, terms: Extent, sums: Sequence[Sum]) -> list[Val]:
 
 
 class StoredTotals:
-    """Totals of the sums down all columns of a matrix, in memory: so each run goes over all columns before the next one
-    begins, and the matrix is read from front to end."""
+    """Totals of the sums down many columns of a matrix, in memory: so each run goes over all of them before the next
+    one begins, and rows are read from front to end."""
 
-    def __init__(self, s: Any, vectors: Extent) -> None:
-        """For so many vectors. To be made once in a call."""
+    def __init__(self, s: Any, vectors: int) -> None:
+        """Zeros: for so many vectors, on the stack."""
         self.s, self.f, self.type = s, s.f, s.type(F64, True)
-        if isinstance(vectors, Dim):
-            self.pointer = self.f.op(f"alloca double, i64 {self.f.extent(vectors * s.width)}, align 64")
-        else:
-            self.pointer = self.f.alloca("double", vectors * s.width, 64)
+        self.pointer = self.f.alloca("double", vectors * s.width, 64)
 
     def load(self, first: Any, count: int) -> list[Val]:
         return [Val(self.f.load(self.type, self._at(first, k), 64), F64, True, self.f.scope) for k in range(count)]

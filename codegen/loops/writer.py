@@ -37,6 +37,10 @@ _COLUMNS = (4, 6, 5, 3, 7, 2)
 """Vectors of columns that are summed at a time, the best first: enough for sums not to wait for each other, few enough
 for their accumulators."""
 
+_TOTALS = 8192
+"""Numbers of f64 that a thread has on its stack for sums down columns; more columns than that are summed part by
+part."""
+
 Written = tuple[Buffer, Value]
 """An output: its buffer and its value."""
 
@@ -352,27 +356,31 @@ class NestWriter:
         if known is None:
             return False
         each = len(known.sums)
-        totals = StoredTotals(s, blocks * each)
+        most = max(1, _TOTALS // (each * width))
+        totals = StoredTotals(s, each * (min(blocks, most) if isinstance(blocks, int) else most))
         begin, end = self._share(blocks) if divided else (0, blocks)
+        with f.for_(begin, end, most, hint="part") as part:
+            some_blocks = part.index, f.min(f.add(part.index, most), end)
 
-        def block(loop: Any) -> tuple[Affine, Any]:
-            return self._bound(var.name, blocks, loop.index) * (width * vectors) + lane, f.mul(loop.index, each)
+            def block(loop: Any) -> tuple[Affine, Any]:
+                first = self._bound(var.name, blocks, loop.index) * (width * vectors) + lane
+                return first, f.mul(f.sub(loop.index, part.index), each)
 
-        with f.for_(begin, end) as loop:
-            totals.store(block(loop)[1], known.totals)
-        with known.runs() as run, f.for_(begin, end) as loop:
-            first, place = block(loop)
-            some = s.runs_of_sums(sums(first))
-            assert some is not None
-            totals.store(place, some.run(run.index, totals.load(place, each)))
-        with f.for_(begin, end) as loop:
-            first, place = block(loop)
-            wanted = sums(first)
-            some = s.runs_of_sums(wanted)
-            assert some is not None
-            s.set_ready(wanted, some.finished(totals.load(place, each)))
-            s.alternate(functools.partial(inside, first + j * width) for j in range(vectors))
-            s.forget_ahead()
+            with f.for_(*some_blocks) as loop:
+                totals.store(block(loop)[1], known.totals)
+            with known.runs() as run, f.for_(*some_blocks) as loop:
+                first, place = block(loop)
+                some = s.runs_of_sums(sums(first))
+                assert some is not None
+                totals.store(place, some.run(run.index, totals.load(place, each)))
+            with f.for_(*some_blocks) as loop:
+                first, place = block(loop)
+                wanted = sums(first)
+                some = s.runs_of_sums(wanted)
+                assert some is not None
+                s.set_ready(wanted, some.finished(totals.load(place, each)))
+                s.alternate(functools.partial(inside, first + j * width) for j in range(vectors))
+                s.forget_ahead()
         return True
 
     def _stages(self, indices: Sequence[Index]) -> list[list[tuple[Value, Index]]]:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
+from gluonjit.codegen.loops import writer
 from gluonjit.codegen.loops.access import Buffer
 from gluonjit.codegen.loops.evaluate import Evaluator
 from gluonjit.codegen.loops.footprint import trace
@@ -564,16 +565,21 @@ def test_long_sums_of_columns_share_what_they_read():
     assert len(re.findall("fadd <8 x float>|llvm.fma.v8f32", inner.split("\nexit.")[0])) == 8
 
 
-def test_long_sums_go_over_all_columns_in_each_run():
+@pytest.mark.parametrize("most", [writer._TOTALS, 64])
+def test_long_sums_go_over_all_columns_in_each_run(most, monkeypatch):
     """So a matrix is read from front to end: the loop over runs is around that over blocks of columns, in code that
-    does not grow with the number of these. Their totals are in memory, for any number of threads."""
+    does not grow with the number of these. Their totals are on the stack, as far as there is room, for any number of
+    threads."""
+    monkeypatch.setattr(writer, "_TOTALS", most)
 
     def sums(b, x, g):
         return b.reduce(b.mul(x, g), op="sum", axes=(0,)), b.reduce(g, op="sum", axes=(0,))
 
     narrow, wide = (text(body(sums, f32(1000, n), f32(1000, n)), named("x86-64-v3")) for n in (64, 640))
     assert len(narrow.splitlines()) == len(wide.splitlines())
-    for columns in (96, 80):
+    endless = text(body(sums, f32(1000, 1 << 24), f32(1000, 1 << 24)), named("x86-64-v3"))
+    assert all(int(n) <= most for n in re.findall(r"alloca double, i64 (\w+)", endless)) and "alloca double" in endless
+    for columns in (96, 80, 416):
         rng = np.random.default_rng(0)
         x, g = (rng.normal(3, 1, (999, columns)).astype(np.float32) for _ in range(2))
         exact = [(x.astype(np.float64) * g).sum(0), g.astype(np.float64).sum(0)]
