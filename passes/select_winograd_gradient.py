@@ -19,6 +19,7 @@ from gluonjit.passes import tiling
 from gluonjit.passes.choices import Alternative, Choice, choice_of, product_of
 from gluonjit.passes.select_winograd import algorithms_of, share_inside, why_transformed
 from gluonjit.passes.site import Site
+from gluonjit.passes.tiling_winograd import best_transform
 
 _TRANSFORM = 3.0
 """Cycles per vector and position of a transform."""
@@ -27,8 +28,6 @@ _BLOCK = 64
 read of a block stays in the first-level cache."""
 _POINTS = 6
 """Of a transform along an axis that is exact enough."""
-_GAIN = 0.9
-"""A transform must take at most this share of the direct time, as it costs memory and accuracy."""
 
 
 class Problem(NamedTuple):
@@ -75,11 +74,7 @@ def _problem(anchor: Op) -> Problem | None:
 @lru_cache(1024)
 def winograd_gradient(problem: Problem, target: Machine) -> WinogradGradient | None:
     """The best plan; None if computing directly is expected to be as fast."""
-    best, limit = None, _GAIN * direct_cycles(problem, target)
-    for plan, cycles in winograd_plans(problem, target):
-        if cycles < limit:
-            best, limit = plan, cycles
-    return best
+    return best_transform(direct_cycles(problem, target), winograd_plans(problem, target))
 
 
 def winograd_plans(problem: Problem, target: Machine) -> Iterator[tuple[WinogradGradient, float]]:

@@ -8,11 +8,12 @@ fetch them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+from gluonjit.ir.kernels.kernel_plan import Plan
 from gluonjit.ir.kernels.product_plans import Winograd
 from gluonjit.ir.kernels.winograd_memory import WinogradMemory
 from gluonjit.ir.machine import Machine
@@ -35,6 +36,7 @@ the weights less often."""
 _GAIN = 0.9
 """A transform must take at most this share of the direct time, as it costs memory and accuracy."""
 _BLOCKS = (1, 2, 3, 4, 6, 8)
+P = TypeVar("P", bound=Plan)
 
 
 class Problem(NamedTuple):
@@ -57,10 +59,15 @@ class Problem(NamedTuple):
 @lru_cache(1024)
 def winograd_tile(problem: Problem, target: Machine) -> Winograd | None:
     """The best transform and tile; None if computing directly is expected to be as fast."""
-    best, limit = None, _GAIN * direct_cycles(problem, target)
-    for tile, cycles in winograd_tiles(problem, target):
+    return best_transform(direct_cycles(problem, target), winograd_tiles(problem, target))
+
+
+def best_transform(direct: float, plans: Iterable[tuple[P, float]]) -> P | None:
+    """The plan that takes the fewest cycles; None if computing directly, in so many, is about as fast."""
+    best, limit = None, _GAIN * direct
+    for plan, cycles in plans:
         if cycles < limit:
-            best, limit = tile, cycles
+            best, limit = plan, cycles
     return best
 
 
