@@ -183,8 +183,10 @@ class NestWriter:
 
         if var is self.plan.vector.var:
             together = ahead if self.reductions and not rest else None
+            if together is not None and self._by_runs(var, inside, divided is var, together):
+                return
             if isinstance(extent(var), Dim):
-                self._open_vectors(var, inside, divided is var, together)
+                self._open_vectors(var, inside, divided is var)
             else:
                 self._vectors(var, inside, divided is var, together)
         elif var is self.plan.across:
@@ -202,8 +204,6 @@ class NestWriter:
         """A loop over blocks of vectors, then over single vectors, then a partial one. `ahead`: the reductions that are
         to be written for several of them together first, in stages."""
         f, s, n, width, plan = self.f, self.s, count(var), self.s.width, self.plan
-        if ahead is not None and self._by_runs(var, inside, divided, ahead):
-            return
         repeats = plan.vector.unroll > 1  # patterns of lanes, once per block: each vector has its own
         unroll = plan.vector.unroll
         if not repeats and var is plan.order[-1] and plan.across is None:
@@ -245,17 +245,9 @@ class NestWriter:
         if singles or partial:
             self._by_the_last(divided, remainder)
 
-    def _open_vectors(
-        self,
-        var: Var,
-        inside: Callable[[Affine], None],
-        divided: bool,
-        ahead: Callable[[Sequence[Affine]], list[list[tuple[Value, Index]]]] | None = None,
-    ) -> None:
+    def _open_vectors(self, var: Var, inside: Callable[[Affine], None], divided: bool) -> None:
         """The same for a number of elements that is open."""
         f, s, n, width, plan = self.f, self.s, extent(var), self.s.width, self.plan
-        if ahead is not None and self._by_runs(var, inside, divided, ahead):
-            return
         unroll = plan.vector.unroll
         repeats = unroll > 1
         if not repeats and var is plan.order[-1] and plan.across is None:
