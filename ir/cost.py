@@ -36,10 +36,16 @@ def nanoseconds(op: Op, target: Machine) -> float:
 
 
 def transfer_and_computing(op: Op, target: Machine) -> tuple[float, float]:
-    """Nanoseconds that moving the operands and results of a kernel takes, and computing: the longer one counts."""
-    nbytes = sum(v.type.nbytes for v in op.results) + bytes_read(op)
-    transfer = nbytes / (target.loop_near if nbytes <= target.l2 else target.loop_far)
-    plan = KERNEL.of(op)
+    """Nanoseconds that moving the operands and results of a kernel takes, and computing: the longer one counts.
+
+    What is written beyond the near caches counts twice, unless it bypasses them: a line is read before a part of it is
+    written."""
+    plan, written = KERNEL.of(op), sum(v.type.nbytes for v in op.results)
+    nbytes = written + bytes_read(op)
+    if nbytes <= target.l2:
+        transfer = nbytes / target.loop_near
+    else:
+        transfer = (nbytes if plan is not None and plan.bypasses_caches else nbytes + written) / target.loop_far
     known = plan.computing(op) if plan is not None else None
     if known is not None:
         return transfer, known

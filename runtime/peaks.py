@@ -11,6 +11,7 @@ import functools
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -110,6 +111,15 @@ def peaks(nthreads: int) -> Peaks:
             text = json.dumps({name: list(found) for name, found in known.items()})
             cache.write(cache.folder() / _FILE, [text.encode()])
     return known[key]
+
+
+def as_measured(target: Machine, nthreads: int) -> Machine:
+    """`target` as each of `nthreads` threads finds it here, to tell what can be expected: with the clock at which it
+    does the multiply-adds that it does, and with its share of the memory's rate. Kernels are chosen by the rates of
+    `target`, which are the same everywhere, so that the same program is the same code."""
+    found = peaks(nthreads)
+    clock = found.flops / (nthreads * 2e9 * target.lanes(F32) * target.units)
+    return replace(target, clock=clock, loop_far=found.bandwidth / (nthreads * 1e9))
 
 
 @functools.cache

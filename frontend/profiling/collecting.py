@@ -14,10 +14,13 @@ from gluonjit.codegen.threads.stamps import Site
 from gluonjit.ir.arena import tenants
 from gluonjit.ir.cost import graph_nanoseconds
 from gluonjit.ir.graph import Graph, Op, Value
+from gluonjit.ir.machine import Machine
 from gluonjit.ir.sizes import with_sizes
 from gluonjit.ir.work import bytes_moved, flops, origin, origins
+from gluonjit.passes.choices import choice
 from gluonjit.passes.explain import row
 from gluonjit.profiling.measured import Compilation, Event, Kernel, Memory, Profile, Program, Tensor
+from gluonjit.runtime.peaks import as_measured
 from gluonjit.runtime.peaks import peaks as peaks_of
 from gluonjit.runtime.timed import Clock, Record, Timer
 
@@ -27,15 +30,15 @@ __all__ = ["Timer", "complete"]
 def complete(profile: Profile, timer: Timer, begin: float, timeline: int, peaks: bool) -> None:
     """Adds what the timer has measured since `begin`, in seconds of `perf_counter`."""
     profile.processor = host().cpu
-    profile.programs = [_program(r, timer.clock, begin, timeline) for r in timer.records if r.latest]
+    profile.programs = [_program(r, timer.clock, begin, timeline, peaks) for r in timer.records if r.latest]
     profile.programs += _packing(timer, begin)
     for n in sorted({p.usual_threads for p in profile.programs} if peaks else ()):
         found = peaks_of(n)
         profile.peaks[n] = found.flops, found.bandwidth
 
 
-def _program(record: Record, clock: Clock, begin: float, timeline: int) -> Program:
-
+def _program(record: Record, clock: Clock, begin: float, timeline: int, peaks: bool) -> Program:
+    """`peaks`: what is expected of its kernels is what they could reach at the rates of this machine."""
     function, program = record.function, record.program
     layout = function.layout
     sizes = {name: int(function.template[k]) for name, k in zip(layout.dims, layout.size_slots, strict=True)}
@@ -45,7 +48,9 @@ def _program(record: Record, clock: Clock, begin: float, timeline: int) -> Progr
     spent = record.spent() * unit
     times = np.concatenate([spent, np.nanmean(spent, axis=1, keepdims=True)], axis=1)
     often = np.nanmean(record.often(), axis=0).max(axis=0)
-    kernels, numbers = _kernels(program.sites, times.swapaxes(0, 1), often, twins, graph.name)
+    threads = round(sum(span.threads for span in record.spans) / max(len(record.spans), 1))
+    machine = as_measured(host(), threads) if peaks else host()
+    kernels, numbers = _kernels(program.sites, times.swapaxes(0, 1), often, twins, graph.name, machine)
     pairs = [(twins[s.op], n) for s, n in zip(program.sites, numbers) if s.op is not None and n is not None]
     order, ops = dict(pairs), {n: op for op, n in pairs}  # an op of a function is a kernel for each call of it
     part = next((half for half in ("forward", "backward") if graph.name.endswith(f"_{half}")), "call")
@@ -133,11 +138,17 @@ def _pairs(graph: Graph, sized: Graph) -> Iterator[tuple[Op, Op]]:
 
 
 def _kernels(
-    sites: Sequence[Site], times: np.ndarray, often: np.ndarray, twins: Mapping[Op, Op], name: str
+    sites: Sequence[Site],
+    times: np.ndarray,
+    often: np.ndarray,
+    twins: Mapping[Op, Op],
+    name: str,
+    machine: Machine,
 ) -> tuple[list[Kernel], list[int | None]]:
     """(the kernels, and for each site the number of its kernel; None for barriers). `times` are the seconds of a call
     on each thread and, last, as a mean over the threads, [threads + 1, calls, sites], nan where a thread had no part in
-    the call; `often`: how often a thread comes by in a call; `name` is the graph's."""
+    the call; `often`: how often a thread comes by in a call; `name` is the graph's; `machine`: what the kernels are
+    expected to run on."""
 
     kernels: list[Kernel] = []
     numbers: list[int | None] = []
@@ -177,7 +188,7 @@ def _kernels(
             float(often[k]),
             float(flops(op)),
             float(bytes_moved(op)),
-            text.microseconds / 1e6,
+            choice(op).nanoseconds(op, machine) / 1e9,
             inside,
         )
         kernels.append(kernel)

@@ -34,6 +34,10 @@ class Loops(Plan, kernel="loops"):
     def is_for(self, op: Op) -> bool:
         return op.name == "fused"
 
+    @property
+    def bypasses_caches(self) -> bool:
+        return self.streaming
+
     def remarks(self) -> Iterator[str]:
         if self.streaming:
             yield "written past the caches"

@@ -92,6 +92,11 @@ class Plan:
         `select`."""
         return True
 
+    @property
+    def bypasses_caches(self) -> bool:
+        """Whether it writes its results to memory directly."""
+        return False
+
     def packed_operand(self) -> int | None:
         """Which operand holds packed weights, if one does. Only kernels of the same graph write it."""
         return None

@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from gluonjit.codegen.target import named
 from gluonjit.ir.annotations import ANNOTATIONS, KERNEL, STRIDES, THREADS, annotation
+from gluonjit.ir.cost import transfer_and_computing
 from gluonjit.ir.kernels import all_kernels, find_kernel
 from gluonjit.ir.kernels.element_plans import Copy, Loops, View
 from gluonjit.ir.kernels.kernel_plan import Plan
@@ -71,6 +73,14 @@ def test_plans_that_are_refused(text, message):
 def test_ops_with_other_plans_are_others():
     ops = [graph(f".kernel = {text}").ops[0] for text in ("loops", "copy", "loops(streaming = True)")]
     assert len({op_key(op) for op in ops}) == 3
+
+
+@pytest.mark.parametrize(("text", "passes"), [("loops", 3), ("loops(streaming = True)", 2)])
+def test_what_is_written_beyond_the_near_caches_is_read_first(text, passes):
+    target, size = named("x86-64-v3"), 1 << 20
+    words = f"graph @g(%x: f32[{size}]) level fused {{ %y = neg(%x) {{.kernel = {text}}} return %y }}"
+    transfer, _ = transfer_and_computing(parse_graph(words).ops[0], target)
+    assert transfer == passes * 4 * size / target.loop_far
 
 
 def test_what_a_plan_says_of_itself():

@@ -92,6 +92,16 @@ def test_flops_and_bytes_are_counted_by_definition():
     assert flops > 0 and bandwidth > 0
 
 
+def test_what_is_expected_follows_the_rates_of_this_machine():
+    net, x, _ = made(nn.Dense(256, in_units=512, use_bias=False), (512, 512))
+    with profiler.record() as p:
+        net(x)
+    (program,) = p.programs
+    product = max(program.kernels, key=lambda k: k.flops)
+    least = product.flops / p.peaks[program.usual_threads][0] * program.usual_threads
+    assert least <= product.estimate < 1.3 * least
+
+
 def test_memory():
     net, x, _ = made()
     with profiler.record() as p:
