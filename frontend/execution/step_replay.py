@@ -150,9 +150,7 @@ class StepReplay:
     def _now(self) -> list[Any]:
         """What must be the same objects in each step."""
         now: list[Any] = [p._plain for p in self._params]
-        now += [x._grad_state for x in self._parameters]
-        now += [x.request for x in self._chain.gradients]
-        now += [x._grad for x in self._chain.gradients]
+        now += [x._grad_state for x in self._parameters]  # with other requests, they are other variables
         now += [p._grad_req for p in self._trained]
         return now
 
