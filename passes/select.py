@@ -107,16 +107,9 @@ def _alone(op: Op, read: Container[Value], target: Machine) -> dict[str, Any] | 
         return KERNEL(find_kernel(op.name)())
     if op.name == "fused":
         given, made = (sum(hint(v.type.nbytes) for v in values) for values in (op.operands, op.results))
-        # Sums of large values stay in the cache.
-        streaming = given + made > target.l3 and made > target.l2 and not any(map(_turns, op.regions[0].ops))
+        streaming = given + made > target.l3 and made > target.l2  # sums of large values stay in the cache
         return KERNEL(Loops(streaming=streaming, ahead=_fetched_ahead(op, target)))
     return None
-
-
-def _turns(op: Op) -> bool:
-    """Whether what follows each other in the result comes from different rows: it is written row by row, some elements
-    of each at a time, and what bypasses the caches must be whole lines."""
-    return op.name == "transpose" and op.attrs["perm"][-1] != op.result.ndim - 1
 
 
 def _fetched_ahead(op: Op, target: Machine) -> Literal["rows", "reads"] | None:

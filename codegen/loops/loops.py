@@ -18,7 +18,7 @@ What bodies are supported: see `supported`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +27,7 @@ from gluonjit.codegen.loops.any_size import any_size
 from gluonjit.codegen.loops.footprint import Reference, Tracer, trace
 from gluonjit.codegen.loops.handler import Handler
 from gluonjit.codegen.loops.index import Affine, Var, affine, variable
-from gluonjit.codegen.loops.nest import Space, count, extent, plan_nest
+from gluonjit.codegen.loops.nest import NestPlan, Space, count, extent, plan_nest
 from gluonjit.codegen.loops.writer import NestWriter, Written
 from gluonjit.codegen.text.intrinsics import finish_streaming
 from gluonjit.codegen.text.kernel_code import always, writes
@@ -118,28 +118,39 @@ def keeping_rows(op: Op, nbytes: Extent) -> Op:
     return replace(op, attrs={**op.attrs, **KERNEL(replace(loops, keeps_rows=True)), **SCRATCH(nbytes)})
 
 
-def _write(s: Handler, outputs: Sequence[Written], most: int) -> None:
-    """The loops that write all outputs, each cut while it is in fewer than `most` pieces."""
+def _nests(s: Handler, outputs: Sequence[Written], most: int) -> Iterator[tuple[Sequence[Written], NestPlan]]:
+    """The loops that write all outputs, each cut while it is in fewer than `most` pieces, with what they write."""
     for shape in dict.fromkeys(v.shape for _, v in outputs if v.size):
         group = [(buffer, v) for buffer, v in outputs if v.shape == shape]
         index = tuple(variable("i", n) for n in shape)
         for piece, traced in _pieces(s, group, index, most):
-            order = _variables(piece)
-            NestWriter(s, group, plan_nest(s.body, order, piece, traced, s.width)).write()
+            yield group, plan_nest(s.body, _variables(piece), piece, traced, s.width)
+
+
+def _write(s: Handler, outputs: Sequence[Written], most: int) -> None:
+    """Writes all outputs."""
+    for group, plan in _nests(s, outputs, most):
+        NestWriter(s, group, plan).write()
 
 
 def _write_streaming(s: Handler, outputs: Sequence[Written], most: int) -> None:
     """`_write` past the caches where that is possible: only whole vectors at multiples of their size can be streamed,
-    and where results begin is the caller's choice."""
+    and where results begin is the caller's choice. And where it is any good: a line that is written in pieces, with
+    others between them, goes to memory piece by piece."""
     f = s.f
-    aligned = _all_aligned(f, [buffer for buffer, _ in outputs])
+    in_pieces = {buffer for group, plan in _nests(s, outputs, most) if not plan.writes_lines for buffer, _ in group}
+    streamed = [buffer for buffer, _ in outputs if buffer not in in_pieces]
+    if not streamed:
+        _write(s, outputs, most)
+        return
+    aligned = _all_aligned(f, streamed)
     with f.if_(aligned):
-        for buffer, _ in outputs:
+        for buffer in streamed:
             buffer.streaming = True
         _write(s, outputs, most)
         finish_streaming(f)
     with f.if_(f.op(f"xor i1 {aligned}, true")):
-        for buffer, _ in outputs:
+        for buffer in streamed:
             buffer.streaming = False
         _write(s, outputs, most)
 

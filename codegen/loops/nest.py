@@ -312,6 +312,14 @@ class NestPlan:
     reductions: list[list[tuple[Value, Index]]]
     """Those of a row, after those that their terms depend on; what is in one list is independent of each other."""
 
+    @property
+    def writes_lines(self) -> bool:
+        """Whether the vectors of a line of the results are written right after each other: rows from front to end,
+        with no reduction between two vectors."""
+        if self.across is not None or self.reductions and not self.rows:
+            return False
+        return self.vector.var is not None and self.vector.var is self.order[-1]
+
 
 def plan_nest(body: Graph, variables: Sequence[Var], index: Index, traced: Tracer, width: int) -> NestPlan:
     """The loops over `variables` (in row-major order) for outputs at `index`, whose references are `traced`."""

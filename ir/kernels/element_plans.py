@@ -19,7 +19,7 @@ RUN = 32
 class Loops(Plan, kernel="loops"):
     """Everything that is computed element by element, with the sums and maxima in it."""
 
-    streaming: Annotated[bool, "results bypass the caches"] = False
+    streaming: Annotated[bool, "results bypass the caches, where whole lines are written in order"] = False
     ahead: Annotated[
         Literal["rows", "reads"] | None, "what is prefetched: `rows` that are reduced, or what is read (`reads`)"
     ] = None

@@ -894,6 +894,18 @@ def test_stores_past_the_caches(target):
                 assert_close(got, want)
     assert len(re.findall("store .*align 64, !nontemporal", _streamed(cases[0], named("x86-64-v4")))) >= 4
     assert "!nontemporal" not in text(body(cases[0][0], *cases[0][1]))
+    one_by_one = [
+        cases[3],
+        (lambda b, x: b.sub(x, spread(b, b.reduce(x, op="max", axes=(0,)), x, (1,))), [f32(64, 64)]),
+        (
+            lambda b, x: b.reduce_window(x, op="max", window=(2, 2), stride=(2, 2), low=(0,) * 2, high=(0,) * 2),
+            [f32(8, 64)],
+        ),
+    ]
+    for case in one_by_one:  # lines that are written in pieces
+        assert "!nontemporal" not in _streamed(case, named("x86-64-v4"))
+    rows = (lambda b, x: b.sub(x, spread(b, b.reduce(x, op="max", axes=(1,)), x, (0,))), [f32(64, 64)])
+    assert "!nontemporal" in _streamed(rows, named("x86-64-v4"))
 
 
 def _streamed(case, target):
