@@ -1,10 +1,12 @@
 """A cache of operators' expansions, which are needed several times: tracing infers result types from them, lowering
-checks these, and the pass `expand` inserts the primitives. A net also repeats many operators.
+checks these, and the pass `expand` inserts the primitives. A net also repeats many operators; those with a rule for
+their gradient then share its graphs, so that each pass goes through them once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -13,22 +15,27 @@ from gluonjit.runtime import forks
 
 LIMIT = 1 << 24
 """The approximate size of the cache in bytes. Beyond it the cache is cleared; what is in use is soon cached again."""
+_ENTRY = 1 << 9
+"""That of a key."""
 _OP = 1 << 10
 """The approximate size of an op with its values in bytes."""
 
-_known: dict[Hashable, Graph] = {}
+T = TypeVar("T")
+
+_MISSING: Any = object()
+_known: dict[Hashable, Any] = {}
 _lock = forks.renewed()
 _size = 0
 
 
-def expansion(key: Hashable, make: Callable[[], Graph]) -> Graph:
-    """The cached expansion for `key`; `make()` if there is none."""
+def kept(key: Hashable, make: Callable[[], T], graphs: Callable[[T], Sequence[Graph]]) -> T:
+    """What is cached for `key`; `make()` if there is nothing. `graphs`: those that it consists of."""
     global _size
-    known = _known.get(key)
-    if known is not None:
+    known = _known.get(key, _MISSING)
+    if known is not _MISSING:
         return known
     made = make()
-    size = _nbytes(made)
+    size = _ENTRY + sum(map(_nbytes, graphs(made)))
     if size <= LIMIT // 8:
         with _lock:
             if _size + size > LIMIT:

@@ -13,7 +13,7 @@ An expansion refuses inputs or attributes by raising `OperatorError`, with the k
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +26,8 @@ from gluonjit.ir.types import I64, IRError, TensorType
 from gluonjit.language.mxnet_names import lacks
 from gluonjit.operators import gradients
 from gluonjit.operators.attributes import Attr, OutOfRange
-from gluonjit.operators.expansions import expansion
+from gluonjit.operators.expansions import kept
+from gluonjit.operators.gradients import WithGradient
 
 Shape = tuple[int, ...]
 """A shape on the Symbol level: an entry of 0 is a dimension not known yet; None instead of a tuple knows nothing."""
@@ -199,18 +200,27 @@ class Operator(opdef.OpDef):
             b = Builder("expansion", training=training)
             return b.build(self.expand_into(b, [b.input("", t) for t in types], attrs), {"streams": b.stream})
 
-        if self.host:  # it runs the user's own Python, whose result may differ the next time
-            return make()
+        key = self._key(types, attrs, training)
+        return make() if key is None else kept(("expansion", key), make, lambda graph: (graph,))
+
+    def with_gradient(self, types: Sequence[TensorType], attrs: Mapping[str, Any], training: bool = False) -> Any:
+        def make() -> WithGradient | None:
+            return gradients.with_gradient(self, types, attrs, training)
+
+        key = self._key(types, attrs, training)
+        return make() if key is None else kept(("gradient", key), make, lambda own: own.regions if own else ())
+
+    def _key(self, types: Sequence[TensorType], attrs: Mapping[str, Any], training: bool) -> Hashable | None:
+        """What the expansion and the gradient depend on; None if they may be others the next time."""
+        if self.host:  # it runs the user's own Python
+            return None
         own = [(k, opdef.attr_key(v)) for k, v in sorted(attrs.items()) if k[:1] != "."]
         key = (self, tuple(types), tuple(own), training)
         try:
             hash(key)
         except TypeError:  # an attribute that cannot be hashed
-            return make()
-        return expansion(key, make)
-
-    def with_gradient(self, types: Sequence[TensorType], attrs: Mapping[str, Any], training: bool = False) -> Any:
-        return gradients.with_gradient(self, types, attrs, training)
+            return None
+        return key
 
     def expand_into(self, b: Emitter, operands: Sequence[Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
         """Runs the expansion over emitter `b` on parsed attributes; always a tuple of all results it computes."""

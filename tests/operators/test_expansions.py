@@ -66,3 +66,12 @@ def test_memory_is_bounded(nothing_known, monkeypatch):
         op.infer([tensor("f32", n)], attrs)
         assert expansions._size <= expansions.LIMIT
         assert expansions._size >= len(expansions._known) * expansions._OP
+
+
+def test_equal_operators_share_the_graphs_of_their_gradient(nothing_known):
+    """So passes go through them once, however many layers a net has."""
+    op, x = registry.get("BatchNorm"), [tensor("f32", 2, 3, 4), *[tensor("f32", 3)] * 4]
+    attrs = op.parse({})
+    found = op.with_gradient(x, attrs, training=True)
+    assert op.with_gradient(x, op.parse({}), training=True).regions == found.regions
+    assert op.with_gradient(x, attrs).regions != found.regions
