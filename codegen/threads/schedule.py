@@ -46,26 +46,34 @@ class Step:
     """All threads run it; else the first one alone."""
 
 
+_Touched = dict["str | int", list[tuple[Span, bool]]]
+"""By buffer: what steps touch, each with whether the step is shared."""
+
+
 def barriers(steps: Sequence[Step]) -> list[bool]:
     """For each step, whether a barrier goes in front of it."""
     out = []
-    since: list[Step] = []  # the steps after the last barrier
+    read: _Touched = {}  # since the last barrier
+    written: _Touched = {}
     for step in steps:
-        meet = any((step.shared or other.shared) and _conflict(step, other) for other in since)
+        meet = (
+            _overlap(step.reads, written, step.shared)
+            or _overlap(step.writes, read, step.shared)
+            or _overlap(step.writes, written, step.shared)
+        )
         if meet:
-            since.clear()
-        since.append(step)
+            read, written = {}, {}
+        for spans, touched in ((step.reads, read), (step.writes, written)):
+            for span in spans:
+                touched.setdefault(span.buffer, []).append((span, step.shared))
         out.append(meet)
     return out
 
 
-def _conflict(later: Step, earlier: Step) -> bool:
-    return (
-        _overlap(later.reads, earlier.writes)
-        or _overlap(later.writes, earlier.reads)
-        or _overlap(later.writes, earlier.writes)
+def _overlap(spans: Iterable[Span], touched: _Touched, shared: bool) -> bool:
+    """Whether a step that touches these bytes meets another one there, and they are not both the first thread's."""
+    return any(
+        (shared or is_shared) and span.overlaps(other)
+        for span in spans
+        for other, is_shared in touched.get(span.buffer, ())
     )
-
-
-def _overlap(a: Iterable[Span], b: Sequence[Span]) -> bool:
-    return any(x.overlaps(y) for x in a for y in b)
