@@ -185,7 +185,9 @@ class _Lowering:
         self.calls_host = False
         self._dims = dimensions(graph)
         """The open dimensions of the graph, which may be fewer than those of its kernels."""
-        self._of_any_length: dict[Op, AnySize] = {} if self._dims else of_any_length(graph.ops)
+        self._keys: dict[Op, Hashable] = {}
+        """What ops say (`op_key`), which is asked for several times."""
+        self._of_any_length: dict[Op, AnySize] = {} if self._dims else of_any_length(graph.ops, self._key)
         self._brief = _brief(graph, self.target)
         self._kernels: dict[Hashable, str] = {}
         self._for_any: dict[Hashable, AnySize | None] = {}
@@ -283,6 +285,12 @@ class _Lowering:
         self.stamps.named(site, name)
         return Call(name, pointers, step, site, values)
 
+    def _key(self, op: Op) -> Hashable:
+        key = self._keys.get(op)
+        if key is None:
+            key = self._keys[op] = op_key(op)
+        return key
+
     def _for_any_size(self, op: Op) -> AnySize:
         """The op that is lowered in place of this one, so that others share its kernel."""
         if (found := self._of_any_length.get(op)) is not None:
@@ -290,7 +298,7 @@ class _Lowering:
         code = None if self._dims else code_of(op)
         if code is None:
             return AnySize(op, {})
-        key = op_key(op)
+        key = self._key(op)
         if key not in self._for_any:
             self._for_any[key] = code.for_any_size(op, self.target)
         return self._for_any[key] or AnySize(op, {})
@@ -311,7 +319,7 @@ class _Lowering:
         if self._backwards and plan is not None and plan.backwards() is not plan:
             op = replace(op, attrs={**op.attrs, **KERNEL(plan.backwards())})
         is_control = op.definition.level == "control"
-        key = (op_key(op), self._is_cold or brief, (alone, self._backwards) if is_control else None)
+        key = (self._key(op), self._is_cold or brief, (alone, self._backwards) if is_control else None)
         name = self._kernels.get(key)
         if name is None or (is_control and self.stamps is not None):  # each loop has sites of its own
             kind = op.name if plan is None else plan.kernel

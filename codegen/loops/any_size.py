@@ -15,7 +15,7 @@ Whatever may be the vector's axis is a multiple of a vector, or static: then no 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -73,12 +73,18 @@ _SHORTEST = 16
 """Shorter arrays take less time, and less code, with their length known."""
 
 
-def of_any_length(ops: Iterable[Op]) -> dict[Op, AnySize]:
-    """Those of a program's ops that differ from enough others in their length alone."""
+def of_any_length(ops: Iterable[Op], key: Callable[[Op], Hashable] = op_key) -> dict[Op, AnySize]:
+    """Those of a program's ops that differ from enough others in their length alone. `key`: `op_key`, or what knows it."""
+    known: dict[Hashable, AnySize | None] = {}
+    """By what ops say: many weights have the same size."""
     alike: dict[Hashable, list[tuple[Op, AnySize]]] = {}
     for op in ops:
-        if (found := _any_length(op)) is not None:
-            alike.setdefault(op_key(found.op), []).append((op, found))
+        if _is_row(op):
+            says = key(op)
+            if says not in known:
+                known[says] = _any_length(op)
+            if (found := known[says]) is not None:
+                alike.setdefault(key(found.op), []).append((op, found))
     return {
         op: found
         for group in alike.values()
@@ -87,12 +93,14 @@ def of_any_length(ops: Iterable[Op]) -> dict[Op, AnySize]:
     }
 
 
+def _is_row(op: Op) -> bool:
+    """Whether the op is a loop over elements in a row."""
+    shape = op.results[0].shape if op.results else ()
+    return len(shape) == 1 and isinstance(shape[0], int) and shape[0] >= _SHORTEST and _may_be_open(op)
+
+
 def _any_length(op: Op) -> AnySize | None:
-    if not _may_be_open(op):
-        return None
     (body,), shape = op.regions, op.results[0].shape
-    if len(shape) != 1 or not isinstance(shape[0], int) or shape[0] < _SHORTEST:
-        return None
     shapes = {v.shape for v in (*body.inputs, *(r for o in body.ops for r in o.results))}
     if not shapes <= {shape, ()} or any(o.name == "reduce" or not _treats_all_alike(o) for o in body.ops):
         return None
