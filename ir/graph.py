@@ -42,6 +42,8 @@ else:
     Methods = object
     _unchanging = dataclass(slots=True, eq=False)
 
+_registry = opdef.REGISTRY
+
 LEVELS = ("traced", "expanded", "legal", "fused", "planned")
 """What a graph may hold, in pipeline order; the verifier enforces it (`ir/verify.py`)."""
 
@@ -133,7 +135,7 @@ class Op:
 
     @property
     def definition(self) -> opdef.OpDef:
-        return opdef.lookup(self.name)
+        return _registry.get(self.name) or opdef.lookup(self.name)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -14,7 +14,6 @@ A buffer is identified by its *root*: the value that fills all of it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -39,12 +38,18 @@ class Window(NamedTuple):
 
 def row_major(shape: Sequence[int]) -> Strides:
     """The strides of an array without gaps."""
-    return tuple(math.prod(shape[k + 1 :]) for k in range(len(shape)))
+    strides: list[Any] = []
+    step: Any = 1
+    for n in reversed(shape):
+        strides.append(step)
+        step = step * n
+    return tuple(reversed(strides))
 
 
 def is_row_major(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """Whether an array of these strides has no gaps. The stride of an axis of 1 is ignored."""
-    return 0 in shape or all(n == 1 or s == r for n, s, r in zip(shape, strides, row_major(shape), strict=True))
+    dense = row_major(shape)
+    return dense == strides or 0 in shape or all(n == 1 or s == r for n, s, r in zip(shape, strides, dense, strict=True))
 
 
 def restrided(shape: Sequence[int], strides: Sequence[int], new: Sequence[int]) -> Strides | None:

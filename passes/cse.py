@@ -38,12 +38,10 @@ def _equal_ops(graph: Graph) -> dict[Op, Op]:
     """By name and operands: the only op so far, or each that says something else, by what it says. Most ops have
     operands of their own, so what they say is not asked."""
     for op in graph.ops:
-        if not is_pure(op) or changes_late(op):
-            continue
-        operands = [stands.get(v, v) for v in op.operands] if stands else op.operands
-        key = op.name, tuple(sorted(operands, key=id)) if op.definition.commutative else tuple(operands)
+        operands = tuple([stands.get(v, v) for v in op.operands]) if stands else op.operands
+        key = op.name, tuple(sorted(operands, key=id)) if op.definition.commutative else operands
         known = seen.setdefault(key, op)
-        if known is op:
+        if known is op or not is_pure(op) or changes_late(op):
             continue
         if isinstance(known, Op):
             known = seen[key] = {op_key(known): known}

@@ -23,7 +23,7 @@ def dce(graph: Graph) -> Graph:
             unread = tuple(k for k, r in enumerate(op.results) if r not in live)
             if unread != op.attrs["unread"]:
                 op, changed = replace(op, attrs={**op.attrs, "unread": unread}), True
-        if not is_pure(op) or any(r in live for r in op.results):
+        if not live.isdisjoint(op.results) or not is_pure(op):
             kept.append(op)
             live.update(op.operands)
     if len(kept) == len(graph.ops) and not changed:
