@@ -52,7 +52,7 @@ class Dim:
         """`polynomial` is for terms that may cancel out."""
         ordered = sorted(terms.items(), key=_by_degree) if len(terms) > 1 else terms.items()
         self.terms: dict[Monomial, int] = dict(ordered)
-        self._hash = hash(tuple(self.terms.items()))
+        self._hash: int | None = None
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -126,6 +126,8 @@ class Dim:
         terms = _terms(other)
         if terms is None:
             return NotImplemented
+        if type(other) is int:
+            return Dim({names: c * other for names, c in self.terms.items()}) if other else 0
         out: dict[Monomial, int] = {}
         for a, c in self.terms.items():
             for b, d in terms.items():
@@ -162,6 +164,8 @@ class Dim:
         return self is other or (isinstance(other, Dim) and self.terms == other.terms)
 
     def __hash__(self) -> int:
+        if self._hash is None:  # most are steps to another one, and nobody asks
+            self._hash = hash(tuple(self.terms.items()))
         return self._hash
 
     def __lt__(self, other: Any) -> bool:
@@ -381,6 +385,8 @@ def leading(n: Extent) -> tuple[Monomial, int]:
 def _terms(x: Any) -> Mapping[Monomial, int] | None:
     if isinstance(x, Dim):
         return x.terms
+    if type(x) is int:  # nearly all
+        return {(): x}
     if isinstance(x, Fraction):  # in bounds of what is rounded down (`codegen/loops/index.py`), never in a shape
         return {(): x}  # type: ignore[dict-item]
     # NumPy's integers are no ints; they come from shapes that were computed with arrays.

@@ -458,13 +458,16 @@ class Rewriter:
         return None
 
     def run(self) -> Graph:
+        b, env = self.b, self.env
         for op in self.graph.ops:
-            self.b.loc = op.loc
+            b.loc = op.loc
             new = self.visit(op)
             if new is None:
-                new = reemit(self.b, op, [self.value(v) for v in op.operands])
-            if new:
-                self.env.update(zip(op.results, new, strict=True))
+                new = reemit(b, op, [self.value(v) for v in op.operands])
+            if len(new) == len(op.results) == 1:  # nearly all
+                env[op.results[0]] = new[0]
+            elif new:
+                env.update(zip(op.results, new, strict=True))
         return self.finish([self.value(v) for v in self.graph.results])
 
     def finish(self, results: Sequence[Value]) -> Graph:
@@ -561,7 +564,10 @@ def reemit(b: Builder, op: Op, operands: Sequence[Value]) -> tuple[Value, ...]:
         if old.type is not new.type and old.type != new.type:
             return b.emit(op.name, operands, op.attrs, op.regions, op.loc, [r.name for r in op.results])
     results = tuple([Value(r.name, r.type, r.offset, b._self) for r in op.results])
-    b._append(Op(op.name, tuple(operands), op.attrs, results, op.regions, op.loc or b.loc))
+    new_op = Op(op.name, tuple(operands), op.attrs, results, op.regions, op.loc or b.loc)
+    b._ops.append(new_op)
+    for r in results:
+        b._producers[r] = new_op
     return results
 
 

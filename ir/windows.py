@@ -49,7 +49,9 @@ def row_major(shape: Sequence[int]) -> Strides:
 def is_row_major(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """Whether an array of these strides has no gaps. The stride of an axis of 1 is ignored."""
     dense = row_major(shape)
-    return dense == strides or 0 in shape or all(n == 1 or s == r for n, s, r in zip(shape, strides, dense, strict=True))
+    if dense == strides or 0 in shape:
+        return True
+    return all(n == 1 or s == r for n, s, r in zip(shape, strides, dense, strict=True))
 
 
 def restrided(shape: Sequence[int], strides: Sequence[int], new: Sequence[int]) -> Strides | None:
