@@ -9,7 +9,7 @@ the largest product of sizes in it, such that the sum is right if every size is 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import prod
 
 from gluonjit.ir.annotations import KERNEL
@@ -57,25 +57,25 @@ def graph_nanoseconds(graph: Graph, target: Machine) -> float:
     return sum(nanoseconds(op, target) for op in graph.ops)
 
 
-def graph_cost(graph: Graph, target: Machine) -> Extent:
-    """The expected time of a graph, in nanoseconds, over the sizes of its open dimensions."""
-    return polynomial({names: int(time) for names, time in _graph_terms(graph, with_hints(graph), target, {}).items()})
+def graph_cost(graph: Graph, time: Callable[[Op], float]) -> Extent:
+    """The expected time of a graph, in nanoseconds, over the sizes of its open dimensions. `time`: `nanoseconds`."""
+    return polynomial({names: int(terms) for names, terms in _graph_terms(graph, with_hints(graph), time, {}).items()})
 
 
 _Terms = Mapping[Monomial, float]
 
 
-def _graph_terms(graph: Graph, hinted: Graph, target: Machine, known: dict[Graph, _Terms]) -> _Terms:
+def _graph_terms(graph: Graph, hinted: Graph, time_of: Callable[[Op], float], known: dict[Graph, _Terms]) -> _Terms:
     """`known`: the terms of regions, which calls of one function share."""
     if graph not in known:
-        known[graph] = _sum(_terms(op, twin, target, known) for op, twin in zip(graph.ops, hinted.ops, strict=True))
+        known[graph] = _sum(_terms(op, twin, time_of, known) for op, twin in zip(graph.ops, hinted.ops, strict=True))
     return known[graph]
 
 
-def _terms(op: Op, hinted: Op, target: Machine, known: dict[Graph, _Terms]) -> _Terms:
+def _terms(op: Op, hinted: Op, time_of: Callable[[Op], float], known: dict[Graph, _Terms]) -> _Terms:
     """The time of an op, of which `hinted` is the one where every size is HINT."""
     if op.definition.level == "control":
-        inside = [_graph_terms(*pair, target, known) for pair in zip(op.regions, hinted.regions, strict=True)]
+        inside = [_graph_terms(*pair, time_of, known) for pair in zip(op.regions, hinted.regions, strict=True)]
         if op.name != "loop":
             longest = {m: max(terms.get(m, 0.0) for terms in inside) for terms in inside for m in terms}
             return _sum([{(): float(_CALL)}, longest])
@@ -83,7 +83,7 @@ def _terms(op: Op, hinted: Op, target: Machine, known: dict[Graph, _Terms]) -> _
         factors = trip.terms if isinstance(trip, Dim) else {(): trip}
         body = [{_product((m, by)): k * c for m, c in _sum(inside).items()} for by, k in factors.items()]
         return _sum([{(): float(_CALL)}, *body])
-    time, names = nanoseconds(hinted, target), _largest(op)
+    time, names = time_of(hinted), _largest(op)
     if not names or not time:
         return {(): time}
     return {(): float(_CALL), names: (time - _CALL) / HINT ** len(names)}

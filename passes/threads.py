@@ -8,6 +8,9 @@ whole. Neither changes any result: kernels divide their outputs, never a sum.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
 from gluonjit.ir.annotations import KERNEL, THREADS
 from gluonjit.ir.buffers import is_view, runs_kernel
 from gluonjit.ir.cost import graph_cost, nanoseconds
@@ -25,8 +28,10 @@ def threads(graph: Graph, *, target: Machine, grain: int = 2000, share: int = WO
     Sets the graph attributes `threads` and `cost` (nanoseconds on one thread), and `.threads = 1` on small kernels. A
     kernel with open dimensions may be large: `threads` is the most that some sizes need, and `cost` an expression."""
 
+    time = functools.cache(functools.partial(nanoseconds, target=target))
     known: dict[Graph, float] = {}
-    shares = {op: _shared(op, target, grain, known) for op in graph.ops}
+    any_open = bool(graph.open_names)
+    shares = {op: _shared(op, time, grain, any_open, known) for op in graph.ops}
 
     def rule(b: Builder, op: Op, operands: tuple[Value, ...]) -> tuple[Value, ...] | None:
         names = [r.name for r in op.results]
@@ -39,7 +44,7 @@ def threads(graph: Graph, *, target: Machine, grain: int = 2000, share: int = WO
 
     useful = int(sum(shares.values()) // share) if share else _MOST
     count = max(1, min(useful, _MOST))
-    return rewrite(graph, rule).with_attrs(threads=count, cost=graph_cost(graph, target))
+    return rewrite(graph, rule).with_attrs(threads=count, cost=graph_cost(graph, time))
 
 
 _MOST = 256
@@ -47,17 +52,17 @@ _UNBOUNDED = 1e12
 """The time of a kernel with open dimensions: enough for any number of threads, not for an absurd `share`."""
 
 
-def _shared(op: Op, target: Machine, grain: int, known: dict[Graph, float]) -> float:
+def _shared(op: Op, time: Callable[[Op], float], grain: int, any_open: bool, known: dict[Graph, float]) -> float:
     """Nanoseconds of the op that threads share: all or nothing of a kernel, the sum of kernels inside of a loop.
-    `known`: those of regions, which calls of one function share."""
+    `any_open`: whether the graph has open dimensions; `known`: those of regions, which calls of one function share."""
     if op.definition.level == "control":
         for region in op.regions:
             if region not in known:
-                known[region] = sum(_shared(o, target, grain, known) for o in region.ops)
+                known[region] = sum(_shared(o, time, grain, any_open, known) for o in region.ops)
         inside = sum(known[region] for region in op.regions)
         trip = op.attrs.get("trip", 1)
         return _UNBOUNDED if inside and isinstance(trip, Dim) else inside * hint(trip)
-    if is_open(op) and not is_view(op):
+    if any_open and is_open(op) and not is_view(op):
         return _UNBOUNDED
-    time = nanoseconds(op, target)
-    return time if time > 0 and time >= grain else 0.0
+    took = time(op)
+    return took if took > 0 and took >= grain else 0.0
