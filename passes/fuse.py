@@ -375,7 +375,7 @@ def _refusal(group: Group, op: Op, graph: Graph, leaves: bool) -> str:
         return f"{op.name} has a kernel of its own"
     if _stays_alone(group.root):
         return f"its reader, {group.root.name}, has a kernel of its own"
-    if len(group.ops) >= MAX_OPS or len(operands_of(group.ops | {op})) > MAX_OPERANDS:
+    if len(group.ops) >= MAX_OPS or not _has_room(group, op):
         return f"its reader's kernel would have more than {MAX_OPS} ops or {MAX_OPERANDS} operands"
     result = op.results[0]
     reps = group.reps.get(result, 1.0)
@@ -400,6 +400,12 @@ def _refusal(group: Group, op: Op, graph: Graph, leaves: bool) -> str:
     # Evaluated several times per element, unless it is a row's value, computed once per row.
     once = reps <= 1 or (op.definition.elementwise and _row_level(group, op, graph))
     return "" if once else again
+
+
+def _has_room(group: Group, op: Op) -> bool:
+    """Whether the group with `op` has no more than MAX_OPERANDS operands."""
+    at_most = len(group.reps) + len(op.operands)  # what the group reads is among `reps`
+    return at_most <= MAX_OPERANDS or len(operands_of(group.ops | {op})) <= MAX_OPERANDS
 
 
 _WITHOUT_END = "its reader reads elements any number of times"
@@ -467,8 +473,9 @@ def _join(group: Group, op: Op, graph: Graph) -> None:
         if producer is not None and axes and group.anchor is None and not alone:
             if _reduces_rows(producer, axes, group.shape, graph):
                 group.row_axes = axes
+    once = op.definition.elementwise and not op.definition.has_own_kernel
     for v in op.operands:
-        factor = _reads_per_element(op, v)
+        factor = 1.0 if once else _reads_per_element(op, v)
         group.reps[v] = max(group.reps.get(v, 0.0), reps * factor)
 
 
