@@ -8,7 +8,7 @@ combination becomes a new term. No row is all zeros.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import cache
 from typing import NamedTuple
@@ -21,9 +21,15 @@ _ONE = Fraction(1)
 
 
 class Sum(NamedTuple):
-    """A sum of coefficient · term. Terms are numbered: the elements of x first, then the sums computed before."""
+    """A sum of coefficient · term. Terms are numbered: the elements of x first, then the sums computed before.
 
-    terms: tuple[tuple[int, Fraction], ...]
+    It starts with a term of coefficient 1, or else -1, which needs no multiplication."""
+
+    terms: tuple[tuple[int, float], ...]
+
+    @staticmethod
+    def of(terms: Iterable[tuple[int, Fraction]]) -> Sum:
+        return Sum(tuple(sorted([(k, float(c)) for k, c in terms], key=lambda term: (term[1] != 1, term[1] != -1))))
 
 
 class MapPlan(NamedTuple):
@@ -44,12 +50,12 @@ def plan(matrix: Matrix) -> MapPlan:
             break
         i, j, ratio = best
         new = len(matrix[0]) + len(shared)
-        shared.append(Sum(((i, _ONE), (j, ratio))))
+        shared.append(Sum.of([(i, _ONE), (j, ratio)]))
         for row in rows:
             if i in row and j in row and row[j] / row[i] == ratio:
                 row[new] = row.pop(i)
                 del row[j]
-    return MapPlan(tuple(shared), tuple(Sum(tuple(row.items())) for row in rows))
+    return MapPlan(tuple(shared), tuple(Sum.of(row.items()) for row in rows))
 
 
 def linear_map(tile: Tile, matrix: Matrix, x: Sequence[str]) -> list[str]:
@@ -62,21 +68,22 @@ def linear_map(tile: Tile, matrix: Matrix, x: Sequence[str]) -> list[str]:
 
 def _sum(tile: Tile, s: Sum, terms: Sequence[str]) -> str:
     f, t = tile.f, tile.vector
-    # Start with a term of coefficient 1, or else -1, which needs no multiplication.
-    (first, c), *rest = sorted(s.terms, key=lambda term: (term[1] != 1, term[1] != -1))
+    (first, c), *rest = s.terms
     acc = terms[first]
     if c == -1:
         acc = f.op(f"fneg {t} {acc}")
     elif c != 1:
-        acc = f.op(f"fmul {t} {acc}, {_splat(tile, c)}")
+        acc = f.op(f"fmul {t} {acc}, {_splat(c, tile.scalar, tile.lanes)}")
     for k, c in rest:
         if abs(c) == 1:
             acc = f.op(f"{'fadd' if c > 0 else 'fsub'} {t} {acc}, {terms[k]}")
         else:
-            acc = tile.multiply_add(terms[k], _splat(tile, c), acc)
+            acc = tile.multiply_add(terms[k], _splat(c, tile.scalar, tile.lanes), acc)
     return acc
 
 
-def _splat(tile: Tile, value: Fraction) -> str:
-    constant = float_literal(float(value), tile.scalar)
-    return constant if tile.lanes == 1 else f"splat ({tile.scalar} {constant})"
+@cache
+def _splat(value: float, scalar: str, lanes: int) -> str:
+    """A number, which is not 0, in all lanes."""
+    constant = float_literal(value, scalar)
+    return constant if lanes == 1 else f"splat ({scalar} {constant})"

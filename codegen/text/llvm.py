@@ -386,14 +386,13 @@ class Function:
         """
         if not isinstance(n, Dim):
             return n
-        with self.at(self.root):
-            value: Any = 0
-            for names, c in n.terms.items():
-                product: Any = c
-                for name in names:
-                    size = self._size(name)
-                    product = size if product == 1 else self.pure(f"mul nsw i64 {product}, {size}", self.root)
-                value = product if value == 0 else self.pure(f"add nsw i64 {value}, {product}", self.root)
+        value: Any = 0
+        for names, c in n.terms.items():
+            product: Any = c
+            for name in names:
+                size = self._size(name)
+                product = size if product == 1 else self.pure(f"mul nsw i64 {product}, {size}", self.root)
+            value = product if value == 0 else self.pure(f"add nsw i64 {value}, {product}", self.root)
         return value
 
     def _size(self, name: str) -> str:
