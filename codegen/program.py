@@ -148,16 +148,17 @@ def _scratch(*graphs: Graph) -> Extent:
     return aligned(most(g.attrs.get("scratch", 0) for g in graphs), _PADDING)
 
 
-def _brief(graph: Graph, target: Machine) -> set[Op]:
+def _brief(graph: Graph, target: Machine, number: Callable[[Op], int]) -> set[Op]:
     """The smallest loops, which together hardly count in the graph's time. None where dimensions are open: they might
-    be large."""
+    be large. `number`: equal for ops that say the same."""
     left = graph.attrs.get("cost", 0)
     if isinstance(left, Dim) or dimensions(graph):
         return set()
     left *= _HARDLY_COUNTS
     kernels = [op for op in graph.ops if runs_kernel(op) and (plan := KERNEL.of(op)) is not None and plan.by_element]
+    times = {n: nanoseconds(op, target) for n, op in {number(op): op for op in kernels}.items()}
     found = set()
-    for time, k in sorted((nanoseconds(op, target), k) for k, op in enumerate(kernels)):
+    for time, k in sorted((times[number(op)], k) for k, op in enumerate(kernels)):
         left -= time
         if left < 0 or time > _BRIEF:
             break
@@ -185,13 +186,13 @@ class _Lowering:
         self.calls_host = False
         self._dims = dimensions(graph)
         """The open dimensions of the graph, which may be fewer than those of its kernels."""
-        self._keys: dict[Op, Hashable] = {}
-        """What ops say (`op_key`), which is asked for several times."""
-        self._of_any_length: dict[Op, AnySize] = {} if self._dims else of_any_length(graph.ops, self._key)
-        self._brief = _brief(graph, self.target)
+        self._numbers: dict[Op | Hashable, int] = {}
+        """The number of what an op says, by the op and by what it says (`op_key`), which takes long to compare."""
+        self._of_any_length: dict[Op, AnySize] = {} if self._dims else of_any_length(graph.ops, self._number)
+        self._brief = _brief(graph, self.target, self._number)
         self._kernels: dict[Hashable, str] = {}
-        self._for_any: dict[Hashable, AnySize | None] = {}
-        """What serves ops of any size, by what they say: repeated layers have many equal ones."""
+        self._for_any: dict[int, AnySize | None] = {}
+        """What serves ops of any size, by the number of what they say: repeated layers have many equal ones."""
         self.relies = False
         """Whether a kernel of the library relies on open dimensions not being 1."""
 
@@ -285,11 +286,12 @@ class _Lowering:
         self.stamps.named(site, name)
         return Call(name, pointers, step, site, values)
 
-    def _key(self, op: Op) -> Hashable:
-        key = self._keys.get(op)
-        if key is None:
-            key = self._keys[op] = op_key(op)
-        return key
+    def _number(self, op: Op) -> int:
+        """Equal for ops that say the same."""
+        found = self._numbers.get(op)
+        if found is None:
+            found = self._numbers[op] = self._numbers.setdefault(op_key(op), len(self._numbers))
+        return found
 
     def _for_any_size(self, op: Op) -> AnySize:
         """The op that is lowered in place of this one, so that others share its kernel."""
@@ -298,10 +300,10 @@ class _Lowering:
         code = None if self._dims else code_of(op)
         if code is None:
             return AnySize(op, {})
-        key = self._key(op)
-        if key not in self._for_any:
-            self._for_any[key] = code.for_any_size(op, self.target)
-        return self._for_any[key] or AnySize(op, {})
+        number = self._number(op)
+        if number not in self._for_any:
+            self._for_any[number] = code.for_any_size(op, self.target)
+        return self._for_any[number] or AnySize(op, {})
 
     def kernel(self, op: Op, alone: bool, brief: bool = False, own: tuple[str, ...] = ()) -> str:
         """The name of the function for `op`, which equal ops share; emitted on first use. `brief`: compiled fast rather
@@ -319,7 +321,8 @@ class _Lowering:
         if self._backwards and plan is not None and plan.backwards() is not plan:
             op = replace(op, attrs={**op.attrs, **KERNEL(plan.backwards())})
         is_control = op.definition.level == "control"
-        key = (self._key(op), self._is_cold or brief, (alone, self._backwards) if is_control else None)
+        how = (self._is_cold or brief, (alone, self._backwards) if is_control else None)
+        key = (self._number(op), *how)
         name = self._kernels.get(key)
         if name is None or (is_control and self.stamps is not None):  # each loop has sites of its own
             kind = op.name if plan is None else plan.kernel
@@ -329,7 +332,7 @@ class _Lowering:
                 name = f"{own}k{len(self._kernels)}_{kind}{_for_readers(op)}"
             else:
                 dims = self.module.dims if is_open(op) else ()  # packing weights is the same for all sizes
-                name = library.name(kind, (key, dims))
+                name = library.name(kind, ((op_key(op), *how), dims))
             self._kernels[key] = name
             self.calls_host |= op.definition.level == "host"
             if library is not None and library.find(name):

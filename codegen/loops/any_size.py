@@ -74,7 +74,7 @@ _SHORTEST = 16
 
 
 def of_any_length(ops: Iterable[Op], key: Callable[[Op], Hashable] = op_key) -> dict[Op, AnySize]:
-    """Those of a program's ops that differ from enough others in their length alone. `key`: `op_key`, kept or not."""
+    """Those of a program's ops that differ from enough others in their length alone. `key`: `op_key`, or the like."""
     known: dict[Hashable, AnySize | None] = {}
     """By what ops say: many weights have the same size."""
     alike: dict[Hashable, list[tuple[Op, AnySize]]] = {}
