@@ -33,6 +33,9 @@ from gluonjit.ir.types import BOOL, F32, F64, I32, I64, DType
 
 _UNROLLED = 16
 """The most iterations, in all loops together, that are unrolled completely."""
+_UNROLLED_INSTRUCTIONS = 64
+"""The most instructions, as primitives count them, of all those iterations: an exponential of each of ten classes would
+take LLVM a tenth of a second."""
 _BLOCKS = 2
 """The most iterations, of several vectors each, that are unrolled."""
 
@@ -173,7 +176,11 @@ class Reductions(Rows):
             if axes is not None:
                 kept.setdefault(v, axes)
         own = [v for k in mine.vars for v in k.leaves]
-        if lanes and is_at_most(mine.trips, _UNROLLED):
+        inside = [v for v, _, loops in traced.visits if loops[:1] == (mine,)]
+        producers = (self.evaluator.body.producers.get(v) for v in inside)
+        each = sum(op.definition.instructions for op in producers if op is not None)
+        few = is_at_most(mine.trips, _UNROLLED)
+        if lanes and few and is_at_most(mine.trips * each, _UNROLLED_INSTRUCTIONS):
             return _Plan(own, mine.vars, False, 0, kept, True)
         accesses = [a for a in traced.references if a.loops and a.loops[0] is mine]
         space = Space([v for v in own if isinstance(v, Var)], accesses)
@@ -183,8 +190,8 @@ class Reductions(Rows):
             a.expr = e
         terms = tuple(k.substitute(space.values) for k in mine.vars)
         order = list(space.order)
-        work = 1 + 0.2 * sum(1 for _, _, loops in traced.visits if loops[:1] == (mine,))
-        unroll = 4 if work <= 4 else 2
+        work = 1 + 0.2 * len(inside)
+        unroll = 4 if work <= 4 and not (lanes and few) else 2
         if lanes or not order:
             return _Plan(order, terms, False, unroll, kept, True)
         choice = choose_vector(order, accesses, work, self.width, mine)

@@ -914,6 +914,16 @@ def _streamed(case, target):
     return module.text()
 
 
+def test_few_terms_of_many_instructions_are_a_loop():
+    """Code does not grow with them: ten exponentials, of four vectors each, would take LLVM a tenth of a second."""
+
+    def lines(n):
+        graph = body(lambda b, x: b.reduce(b.exp(x), op="sum", axes=(0,)), f32(n, 64))
+        return len(text(graph, named("x86-64-v3")).splitlines())
+
+    assert lines(10) == lines(14) < 2 * lines(2)
+
+
 def test_code_for_another_architecture():
     from gluonjit.codegen.text import llvm
 
