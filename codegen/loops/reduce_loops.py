@@ -180,7 +180,7 @@ class Reductions(Rows):
         producers = (self.evaluator.body.producers.get(v) for v in inside)
         each = sum(op.definition.instructions for op in producers if op is not None)
         few = is_at_most(mine.trips, _UNROLLED)
-        if lanes and few and is_at_most(mine.trips * each, _UNROLLED_INSTRUCTIONS):
+        if lanes and few and is_at_most(mine.trips, int(_UNROLLED_INSTRUCTIONS // max(each, 1))):
             return _Plan(own, mine.vars, False, 0, kept, True)
         accesses = [a for a in traced.references if a.loops and a.loops[0] is mine]
         space = Space([v for v in own if isinstance(v, Var)], accesses)
