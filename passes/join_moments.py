@@ -34,7 +34,7 @@ def join_moments(graph: Graph, *, target: Machine) -> Graph:
     found = {}
     for op in graph.ops:
         if op.name == "reduce" and op.attrs["op"] == "mean" and _is_large(op, target.l2):
-            squares = _squares(graph, op)
+            squares = sum_of_squares(graph, op)
             if squares is not None:
                 found[op] = squares
     return dce(_Joined(graph, found).run()) if found else graph
@@ -54,7 +54,7 @@ def _axis(op: Op) -> int | None:
     return next((k for k in sorted(op.attrs["axes"]) if shape[k] >= _PART // 2), None)
 
 
-def _squares(graph: Graph, mean: Op) -> Op | None:
+def sum_of_squares(graph: Graph, mean: Op) -> Op | None:
     """The sum of squares of what the mean is subtracted from."""
     (x,), axes = mean.operands, mean.attrs["axes"]
     kept = tuple(k for k in range(x.ndim) if k not in axes)

@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 PIPELINE = (
     "outline, expand, legalize-broadcast, simplify, fold, cse, dce, fold-moves, reorder-pooling, fold-affine, "
-    "split-phases, hoist-strides, layout, sink-reshapes, simplify, cse, dce, join-moments, fuse, select, "
-    "fuse-depthwise, cse, hoist, alternate, views, share-windows, share-streams, threads, name-values, plan-memory"
+    "split-phases, hoist-strides, layout, sink-reshapes, simplify, cse, dce, split-batch, join-moments, fuse, "
+    "select, fuse-depthwise, cse, hoist, alternate, views, share-windows, share-streams, threads, name-values, "
+    "plan-memory"
 )
 """The passes of the backend `llvm`."""
 REFERENCE_PIPELINE = "expand"
