@@ -40,8 +40,8 @@ from gluonjit.passes.dce import dce, is_pure
 from gluonjit.passes.join_moments import sum_of_squares
 from gluonjit.passes.manager import register_pass
 
-_LARGE = 4
-"""Arrays are large from such a part of the third-level cache on: a kernel reads and writes a few of them."""
+_LARGE = 2
+"""Arrays are large from such a part of the third-level cache on: a kernel reads and writes two of them or more."""
 _PART = 16
 """An array of a loop's body takes such a part of it at most: each is read when a few others have been written."""
 _SHARE = 10
@@ -331,11 +331,11 @@ class _Split(Rewriter):
         found = self._with(chain.ops)
         for v in found.scanned:
             made = self.graph.producers.get(v)
-            arrays = [] if made is None else self.stages.arrays(made)
-            if len(arrays) == 1 and _is_cheap(made):
-                other = self._with([*found.ops, made])
-                if other.scanned.keys() <= found.scanned.keys() | {arrays[0]}:
-                    found = other
+            if made is None or not _is_cheap(made) or len(arrays := self.stages.arrays(made)) != 1:
+                continue
+            other = self._with([*found.ops, made])
+            if other.scanned.keys() <= found.scanned.keys() | {arrays[0]}:
+                found = other
         return found
 
     def _with(self, ops: Iterable[Op]) -> _Inside:
@@ -345,9 +345,10 @@ class _Split(Rewriter):
         stack = list(inside)
         while stack:
             op = stack.pop()
-            made = {producers.get(op.operands[k]) for k in split[op][1]} & self.stages.light
-            stack += made - inside
-            inside |= made
+            made = [producers.get(op.operands[k]) for k in split[op][1]]
+            more = {o for o in made if o is not None and o in self.stages.light} - inside
+            stack += more
+            inside |= more
         scanned: dict[Value, None] = {}
         captured: dict[Value, None] = {}
         order = sorted(inside, key=self.position.__getitem__)
@@ -390,7 +391,11 @@ class _Split(Rewriter):
         for op in sums:
             made = next(results)
             kind = op.attrs["op"] if op.name == "reduce" else "sum"
-            self.env[op.result] = b.reduce(made, op=kind, axes=(0,))
+            # As rows of numbers, for which one kernel serves all sizes.
+            shape = op.result.shape
+            numbers = made if len(shape) == 1 else b.reshape(made, shape=(trip, op.result.size))
+            total = b.reduce(numbers, op=kind, axes=(0,))
+            self.env[op.result] = total if len(shape) == 1 else b.reshape(total, shape=shape)
             if op in self.stages.squares:
                 x, axes = op.operands[0], op.attrs["axes"]
                 terms = b.constant(part * math.prod(x.shape[k] for k in axes if k), x.dtype)

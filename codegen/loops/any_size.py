@@ -7,7 +7,8 @@ call passes the sizes. There are three forms:
 * [length], where all values have the same shape, or are numbers. Only where a program has several lengths: they are the
   weights that an optimizer steps;
 * [p, c, q], where all values have the same shape, or are vectors, one number for each channel, or numbers. Results are
-  of one kind; or they are sums of a number of pixels that is not open, unless channels come last and pixels are many;
+  of one kind; or they are sums of a number of pixels that is not open, unless channels come last and pixels are many.
+  If channels come last, pixels are many, or so few that they are added up without a loop;
 * what only moves elements: a transpose of the fewest axes, some of them reversed.
 
 Whatever may be the vector's axis is a multiple of a vector, or static: then no code is for parts of one.
@@ -21,6 +22,7 @@ from math import prod
 from typing import Any
 
 from gluonjit.codegen.loops.nest import BLOCK
+from gluonjit.codegen.loops.reduce_loops import UNROLLED
 from gluonjit.codegen.loops.sums_together import TERMS
 from gluonjit.codegen.loops.writer import columns_at_a_time
 from gluonjit.codegen.text.kernel_code import AnySize
@@ -129,16 +131,17 @@ def _computing(body: Graph, target: Machine, sizes: dict[str, int]) -> Graph | N
         return None
     lanes, before, after = target.lanes(F32), prod(whole[:axis]), prod(whole[axis + 1 :])
     unit = 1 if after > 1 else lanes
+    few = is_sum and after == 1 and before <= UNROLLED
     if is_sum and after == 1:
-        unit *= columns_at_a_time(channels[0], lanes)
+        unit *= 1 if few else columns_at_a_time(channels[0], lanes)
         reads_whole = any(v.shape == whole for v in body.inputs)
-        if before <= 2 * RUN or not unit or not reads_whole or not _sums_once(body):
+        if UNROLLED < before <= 2 * RUN or not unit or not reads_whole or not _sums_once(body):
             return None
     open_channels = opened_axis("c", channels[0], unit, sizes)
     shape: list[Extent] = [before, open_channels, after]
     if not is_sum:
         shape[0], shape[2] = opened_axis("p", before, 1, sizes), opened_axis("q", after, lanes, sizes)
-    elif after == 1:
+    elif after == 1 and not few:
         shape[0] = opened_axis("p", before, TERMS, sizes)
     first, last = int(before == 1), 3 - int(after == 1)
     return _with_shapes(body, {whole: tuple(shape[first:last]), channels: (open_channels,), (): ()}, 1 - first)

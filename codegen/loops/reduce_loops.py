@@ -31,7 +31,7 @@ from gluonjit.ir.kernels.element_plans import RUN
 from gluonjit.ir.primitives.reduction import identity
 from gluonjit.ir.types import BOOL, F32, F64, I32, I64, DType
 
-_UNROLLED = 16
+UNROLLED = 16
 """The most iterations, in all loops together, that are unrolled completely."""
 _UNROLLED_INSTRUCTIONS = 64
 """The most instructions, as primitives count them, of all those iterations: an exponential of each of ten classes would
@@ -179,7 +179,7 @@ class Reductions(Rows):
         inside = [v for v, _, loops in traced.visits if loops[:1] == (mine,)]
         producers = (self.evaluator.body.producers.get(v) for v in inside)
         each = sum(op.definition.instructions for op in producers if op is not None)
-        few = is_at_most(mine.trips, _UNROLLED)
+        few = is_at_most(mine.trips, UNROLLED)
         if lanes and few and is_at_most(mine.trips, int(_UNROLLED_INSTRUCTIONS // max(each, 1))):
             return _Plan(own, mine.vars, False, 0, kept, True)
         accesses = [a for a in traced.references if a.loops and a.loops[0] is mine]

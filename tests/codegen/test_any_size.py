@@ -89,6 +89,7 @@ FORMS = {
         [[f32(n, h, 8, c), f32(c), f32(c)] for n, h, c in ((2, 8, 256), (1, 9, 128), (4, 26, 384))],
     ),
     "means of first images": (of_first_image, [[f32(n, h, 8, c)] for n, h, c in ((2, 9, 256), (3, 16, 128))]),
+    "sums of a few rows": (lambda b, x: b.reduce(x, op="sum", axes=(0,)), [[f32(16, c)] for c in (32, 144, 96)]),
     "turning": (turned, [[f32(o, i, 9)] for o, i in ((32, 32), (64, 32), (32, 96))]),
     "restoring": (restored, [[f32(9, i, o)] for i, o in ((32, 32), (64, 32), (32, 96))]),
     "merging": (merged, [[f32(4, c, h, w)] for c, h, w in ((32, 4, 8), (64, 8, 8), (96, 4, 8))]),
