@@ -44,7 +44,7 @@ _LARGE = 2
 """Arrays are large from such a part of the third-level cache on: a kernel reads and writes two of them or more."""
 _PART = 16
 """An array of a loop's body takes such a part of it at most: each is read when a few others have been written."""
-_SHARE = 10
+_SHARE = 5
 """How many times as long as moving the arrays would take the products of a chain may take."""
 
 
