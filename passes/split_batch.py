@@ -35,7 +35,7 @@ from gluonjit.ir.graph import Builder, Graph, Op, Rewriter, Value, reemit
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.primitives.control_flow import INDEX
 from gluonjit.ir.primitives.movement import broadcast_dims
-from gluonjit.ir.types import F32
+from gluonjit.ir.types import F32, IRError
 from gluonjit.passes.dce import dce, is_pure
 from gluonjit.passes.join_moments import sum_of_squares
 from gluonjit.passes.manager import register_pass
@@ -107,7 +107,12 @@ def _split_operands(op: Op, images: int) -> tuple[bool, Sequence[int]] | None:
             found = True, (0, 1)
     elif name in _MOVES and _MOVES[name](op):
         found = False, range(len(x))
-    if found is None or any(x[k].ndim == 0 or x[k].shape[0] != images for k in found[1]):
+    if (
+        found is None
+        or found[0]
+        and op.result.dtype is not F32
+        or any(x[k].ndim == 0 or x[k].shape[0] != images for k in found[1])
+    ):
         return None
     if not found[0]:
         return found if op.result.ndim and op.result.shape[0] == images else None
@@ -134,7 +139,7 @@ def _of_part(op: Op, part: int) -> Mapping[str, Any]:
 
 def _is_cheap(op: Op) -> bool:
     """Whether computing the op takes no longer than reading its result."""
-    return op.name == "broadcast" or op.definition.elementwise and op.definition.instructions <= 1
+    return op.name in ("broadcast", "concat") or op.definition.elementwise and op.definition.instructions <= 1
 
 
 # ---- chains
@@ -193,17 +198,23 @@ class _Stages:
             stage = max((ready.get(v, 0) for v in op.operands), default=0)
             split = self._split_operands(op) if op in self.live else None
             inside = split is not None and any(producers.get(op.operands[k]) in self.stages for k in split[1])
-            if split is None or op.name in _MOVES and not inside:
+            if split is None or op.name in _MOVES and not inside and not _is_cheap(op):
                 # It needs all of an array that a chain of this stage makes.
-                waits = any(self.stages.get(producers[v]) == stage for v in op.operands if v in producers)
+                waits = any(self._makes_whole(op, k, stage) for k in range(len(op.operands)))
                 ready.update(dict.fromkeys(op.results, stage + waits))
                 continue
+            stage += any(self._makes_whole(op, k, stage) for k in range(len(op.operands)) if k not in split[1])
             self.split[op] = split
             ready[op.result] = stage + split[0]
             if _is_cheap(op) and not inside:
                 self.light.add(op)
             else:
                 self.stages[op] = stage
+
+    def _makes_whole(self, op: Op, k: int, stage: int) -> bool:
+        """Whether chains of the stage make operand k of an op that reads all of it, and so waits for their end."""
+        made = self.graph.producers.get(op.operands[k])
+        return made is not None and self.stages.get(made) == stage
 
     def _split_operands(self, op: Op) -> tuple[bool, Sequence[int]] | None:
         """`_split_operands`, if it reads or makes a large array."""
@@ -228,10 +239,17 @@ class _Stages:
             stage = self.stages.get(op)
             if stage is None or not op.definition.elementwise or op.result in self.graph.results:
                 continue
-            readers = [self.stages.get(user) for user in self.graph.uses[op.result] if user in self.live]
-            first = min((-1 if r is None else r for r in readers), default=-1)
+            readers = [user for user in self.graph.uses[op.result] if user in self.live]
+            first = min((self._read_first(op.result, user) for user in readers), default=-1)
             if first > stage and len(self.arrays(op)) == 1:
                 self.stages[op] = first
+
+    def _read_first(self, v: Value, user: Op) -> int:
+        """The last stage in which a chain may make `v` for this reader; -1 for a reader outside of chains."""
+        stage = self.stages.get(user)
+        if stage is None:
+            return -1
+        return stage - any(x is v for k, x in enumerate(user.operands) if k not in self.split[user][1])
 
     def chains(self) -> list[_Chain]:
         """The ops of each stage that read the same arrays, or what others of it make."""
@@ -296,6 +314,7 @@ class _Split(Rewriter):
 
     def run(self) -> Graph:
         done: set[Op | _Chain] = set()
+        waiting: set[Op | _Chain] = set()
         for op in self.graph.ops:
             if op not in self.stages.live:
                 continue
@@ -304,6 +323,9 @@ class _Split(Rewriter):
                 node = stack[-1]
                 made = [self.graph.producers.get(v) for v in self._operands(node) if v not in self.env]
                 if node not in done and made:
+                    if node in waiting:
+                        raise IRError("split-batch: a chain needs all of an array that it makes itself")
+                    waiting.add(node)
                     stack += [self._node(op) for op in made if op is not None]
                     continue
                 stack.pop()

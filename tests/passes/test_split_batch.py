@@ -9,7 +9,7 @@ from gluonjit.codegen.target import host
 from gluonjit.ir.graph import Builder
 from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.text import print_graph
-from gluonjit.ir.types import F32, F64, TensorType
+from gluonjit.ir.types import F16, F32, F64, TensorType
 from gluonjit.passes import run_passes
 from gluonjit.runtime.compiler import compile_graph
 from gluonjit.runtime.threads import set_num_threads
@@ -18,6 +18,16 @@ from support.gradients import joint
 TARGET = replace(host(), l2=0, l3=1 << 12)
 """A machine for which the arrays below are large, and each image is a part of its own."""
 SHAPE = (6, 9, 8, 16)
+PRODUCT = {
+    "stride": (1, 1),
+    "low": (0, 0),
+    "high": (0, 0),
+    "dilation": (1, 1),
+    "input_dilation": (1, 1),
+    "groups": 1,
+    "layout": ("N01C", "01IO", "N01C"),
+}
+"""A 1×1 convolution."""
 
 
 def normalized(b, y):
@@ -40,8 +50,7 @@ def block(dtype):
     y = x
     for w, groups in zip(weights, (1, 24, 1), strict=True):
         pad = (w.shape[0] // 2,) * 2
-        window = {"stride": (1, 1), "low": pad, "high": pad, "dilation": (1, 1), "input_dilation": (1, 1)}
-        y = b.conv(y, w, **window, groups=groups, layout=("N01C", "01IO", "N01C"))
+        y = b.conv(y, w, **{**PRODUCT, "low": pad, "high": pad, "groups": groups})
         y = clipped(b, normalized(b, y)) if w is not weights[-1] else normalized(b, y)
     return joint(b.build([clipped(b, b.add(x, y))]))
 
@@ -82,6 +91,31 @@ def test_gradients(graph, offset):
     for y, other, expected in zip(evaluate(split, arrays)[0], whole, exact, strict=True):
         error, before = (np.abs(a - expected).max() for a in (y, other))
         assert error <= 1e-6 * np.abs(expected).max() + 2 * before
+
+
+def test_what_an_array_is_needed_whole_for():
+    """The distances of all images from each other, of which there are as many as images."""
+    b = Builder(level="legal")
+    x, w = b.input("x", TensorType(F32, SHAPE)), b.input("w", TensorType(F32, (1, 1, 16, 16)))
+    y = b.conv(clipped(b, normalized(b, x)), w, **PRODUCT)
+    means = b.reduce(y, op="mean", axes=(1, 2))
+    ours, theirs = (b.broadcast(means, shape=(6, 6, 16), dims=dims) for dims in ((0, 2), (1, 2)))
+    apart = b.tanh(b.sub(ours, theirs))
+    graph = joint(b.build([b.reduce(b.mul(apart, apart), op="sum", axes=(1, 2))]))
+    split = run_passes(graph, "cse, split-batch", target=TARGET)
+    assert loops(split)
+    arrays = [a.astype(np.float32) for a in data(graph, 0)]
+    for y, expected in zip(evaluate(split, arrays)[0], evaluate(graph, arrays)[0], strict=True):
+        assert np.abs(y - expected).max() <= 1e-5 * np.abs(expected).max()
+
+
+def test_sums_in_float16_are_not_rounded_part_by_part():
+    b = Builder(level="legal")
+    x, w = b.input("x", TensorType(F32, SHAPE)), b.input("w", TensorType(F16, (1, 1, 16, 16)))
+    y = b.conv(b.cast(clipped(b, normalized(b, x)), dtype=F16), w, **PRODUCT)
+    split = run_passes(joint(b.build([normalized(b, b.cast(y, dtype=F32))])), "cse, split-batch", target=TARGET)
+    assert loops(split)
+    assert [op.result.dtype for op in split.ops if op.name == "conv" and op.attrs["layout"][0] == "C01N"] == [F16]
 
 
 def test_native_code(graph):
