@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from gluonjit.ir.dims import is_static
-from gluonjit.ir.graph import Graph, Op, Rewriter, Value
+from gluonjit.ir.graph import Builder, Graph, Op, Rewriter, Value
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.primitives.movement import broadcast_dims
 from gluonjit.ir.types import F32
@@ -45,13 +46,45 @@ def _is_large(op: Op, least: int) -> bool:
     (x,), axes = op.operands, op.attrs["axes"]
     if x.dtype is not F32 or not is_static(x.shape) or x.type.nbytes <= least or x.ndim - 1 in axes:
         return False
-    return _axis(op) is not None
+    return _axis(x.shape, axes) is not None
 
 
-def _axis(op: Op) -> int | None:
+def _axis(shape: Sequence[int], axes: Sequence[int]) -> int | None:
     """The axis of which a part is taken first."""
-    shape = op.operands[0].shape
-    return next((k for k in sorted(op.attrs["axes"]) if shape[k] >= _PART // 2), None)
+    return next((k for k in sorted(axes) if shape[k] >= _PART // 2), None)
+
+
+class Moments(NamedTuple):
+    """Of the terms of each column."""
+
+    near: Value
+    """A number near their mean."""
+    rest: Value
+    """What the mean is above it: their sum would lose what the next digits of the mean are."""
+    squares: Value
+    """The sum of squares about the mean."""
+
+
+def moments(b: Builder, x: Value, axes: Sequence[int]) -> Moments:
+    """Emits sums over static axes of an f32 array, in one pass over it if one of the axes has a few elements."""
+    kept = tuple(k for k in range(x.ndim) if k not in axes)
+    few, axis = list(x.shape), _axis(x.shape, axes)
+    if axis is not None:
+        few[axis] = -(-few[axis] // _PART)
+    near = b.reduce(b.slice(x, start=(0,) * x.ndim, size=tuple(few)), op="mean", axes=axes)
+
+    def number(value: float) -> Value:
+        return b.broadcast(b.constant(value, F32), shape=near.shape, dims=())
+
+    near = b.select(b.isfinite(near), near, number(0))  # an infinity is no less one for what is subtracted
+    apart = b.sub(x, b.broadcast(near, shape=x.shape, dims=kept))
+    total = b.reduce(apart, op="sum", axes=axes)
+    squares = b.reduce(b.mul(apart, apart), op="sum", axes=axes)
+    rest = b.mul(total, number(1 / math.prod(x.shape[k] for k in axes)))
+    left = b.sub(squares, b.mul(total, rest))
+    # The squares of finite terms may be infinite, but they are no NaN, as a difference of infinities is.
+    left = b.select(b.isfinite(total), b.select(b.isfinite(squares), left, squares), left)
+    return Moments(near, rest, b.maximum(left, number(0)))
 
 
 def sum_of_squares(graph: Graph, mean: Op) -> Op | None:
@@ -89,23 +122,6 @@ class _Joined(Rewriter):
             return (self.totals[op],)
         if op not in self.found:
             return None
-        b, x, axes = self.b, self.env[op.operands[0]], op.attrs["axes"]
-        kept = tuple(k for k in range(x.ndim) if k not in axes)
-        few, axis = list(x.shape), _axis(op)
-        assert axis is not None
-        few[axis] = -(-few[axis] // _PART)
-        near = b.reduce(b.slice(x, start=(0,) * x.ndim, size=tuple(few)), op="mean", axes=axes)
-
-        def number(value: float) -> Value:
-            return b.broadcast(b.constant(value, F32), shape=near.shape, dims=())
-
-        near = b.select(b.isfinite(near), near, number(0))  # an infinity is no less one for what is subtracted
-        apart = b.sub(x, b.broadcast(near, shape=x.shape, dims=kept))
-        total = b.reduce(apart, op="sum", axes=axes)
-        squares = b.reduce(b.mul(apart, apart), op="sum", axes=axes)
-        rest = b.mul(total, number(1 / math.prod(x.shape[k] for k in axes)))
-        left = b.sub(squares, b.mul(total, rest))
-        # The squares of finite terms may be infinite, but they are no NaN, as a difference of infinities is.
-        left = b.select(b.isfinite(total), b.select(b.isfinite(squares), left, squares), left)
-        self.totals[self.found[op]] = b.maximum(left, number(0))
-        return (b.add(near, rest),)
+        found = moments(self.b, self.env[op.operands[0]], op.attrs["axes"])
+        self.totals[self.found[op]] = found.squares
+        return (self.b.add(found.near, found.rest),)

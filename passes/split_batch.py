@@ -16,7 +16,8 @@ Of parts with means m and sums of squares s about these, n elements each,
 
     mean = mean(m),    sum((x - mean)²) = sum(s) + n · sum((m - mean)²)
 
-(Chan, Golub and LeVeque, "Algorithms for computing the sample variance", 1983), so nothing is lost by the parts.
+(Chan, Golub and LeVeque, "Algorithms for computing the sample variance", 1983). Each m is kept as two numbers, so
+nothing is lost by the parts, even if the mean is far greater than the deviations.
 
 *Stages* order the chains: a sum over the batch, and whatever is no part of a chain, ends one. What takes few
 instructions of arrays that exist before is computed again in each chain that reads it.
@@ -37,7 +38,7 @@ from gluonjit.ir.primitives.control_flow import INDEX
 from gluonjit.ir.primitives.movement import broadcast_dims
 from gluonjit.ir.types import F32, IRError
 from gluonjit.passes.dce import dce, is_pure
-from gluonjit.passes.join_moments import sum_of_squares
+from gluonjit.passes.join_moments import moments, sum_of_squares
 from gluonjit.passes.manager import register_pass
 
 _LARGE = 2
@@ -395,15 +396,15 @@ class _Split(Rewriter):
         rows: list[Value] = []
         for op in ops:
             operands, body.loc = [env[v] for v in op.operands], op.loc
-            (env[op.result],) = body.emit(op.name, operands, _of_part(op, part), (), op.loc, [op.result.name])
-            if op not in mine:
+            if op in self.stages.squares:
+                sums.append(op)
+                rows += moments(body, operands[0], op.attrs["axes"])
                 continue
-            if self.stages.split[op][0]:
+            (env[op.result],) = body.emit(op.name, operands, _of_part(op, part), (), op.loc, [op.result.name])
+            if op in mine and self.stages.split[op][0]:
                 sums.append(op)
                 rows.append(env[op.result])
-                if op in self.stages.squares:
-                    rows.append(_squares_about(body, operands[0], env[op.result], op.attrs["axes"]))
-            elif op.result in self.read:
+            elif op in mine and op.result in self.read:
                 arrays.append(op)
         region = dce(body.build([*rows, *(env[op.result] for op in arrays)]))
         b.loc = chain.ops[-1].loc
@@ -411,26 +412,24 @@ class _Split(Rewriter):
         operands += [self.env[v] for v in captured]
         results = iter(b.emit("loop", operands, {"scanned": len(scanned), "trip": trip}, [region]))
         for op in sums:
-            made = next(results)
-            kind = op.attrs["op"] if op.name == "reduce" else "sum"
-            # As rows of numbers, for which one kernel serves all sizes.
             shape = op.result.shape
-            numbers = made if len(shape) == 1 else b.reshape(made, shape=(trip, op.result.size))
-            total = b.reduce(numbers, op=kind, axes=(0,))
-            self.env[op.result] = total if len(shape) == 1 else b.reshape(total, shape=shape)
-            if op in self.stages.squares:
-                x, axes = op.operands[0], op.attrs["axes"]
-                terms = b.constant(part * math.prod(x.shape[k] for k in axes if k), x.dtype)
-                within = b.reduce(next(results), op="sum", axes=(0,))
-                between = _squares_about(b, made, self.env[op.result], (0,))
-                between = b.mul(between, b.broadcast(terms, shape=between.shape, dims=()))
-                self.env[self.stages.squares[op].result] = b.add(within, between)
+            if op not in self.stages.squares:
+                kind = op.attrs["op"] if op.name == "reduce" else "sum"
+                self.env[op.result] = _over_rows(b, next(results), kind, shape)
+                continue
+            near, rest, squares = (next(results) for _ in range(3))
+            mean = self.env[op.result] = _over_rows(b, b.add(near, rest), "mean", shape)
+            apart = b.add(b.sub(near, b.broadcast(mean, shape=near.shape, dims=tuple(range(1, near.ndim)))), rest)
+            terms = b.constant(part * math.prod(op.operands[0].shape[k] for k in op.attrs["axes"] if k), F32)
+            between = b.mul(b.mul(apart, apart), b.broadcast(terms, shape=apart.shape, dims=()))
+            self.env[self.stages.squares[op].result] = _over_rows(b, b.add(squares, between), "sum", shape)
         for op in arrays:
             self.env[op.result] = b.reshape(next(results), shape=op.result.shape)
 
 
-def _squares_about(b: Builder, x: Value, mean: Value, axes: Sequence[int]) -> Value:
-    """The sum of (x - mean)² over the axes."""
-    kept = tuple(k for k in range(x.ndim) if k not in axes)
-    apart = b.sub(x, b.broadcast(mean, shape=x.shape, dims=kept))
-    return b.reduce(b.mul(apart, apart), op="sum", axes=axes)
+def _over_rows(b: Builder, rows: Value, kind: str, shape: Sequence[int]) -> Value:
+    """The sum or mean of the rows, as an array of this shape. It is taken of rows of numbers, for which one kernel
+    serves all sizes."""
+    flat = rows if len(shape) == 1 else b.reshape(rows, shape=(rows.shape[0], math.prod(shape)))
+    total = b.reduce(flat, op=kind, axes=(0,))
+    return total if len(shape) == 1 else b.reshape(total, shape=tuple(shape))

@@ -80,7 +80,7 @@ def test_the_chains(graph):
     assert print_graph(again) == print_graph(split)
 
 
-@pytest.mark.parametrize("offset", [0, 300])
+@pytest.mark.parametrize("offset", [0, 300, 10_000])
 def test_gradients(graph, offset):
     """As near those of float64 as those of the whole batch at a time."""
     arrays = data(graph, offset)
