@@ -18,7 +18,7 @@ What bodies are supported: see `supported`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -91,10 +91,11 @@ def _lowered(name: str, op: Op, module: Module) -> Handler:
         for k, v in enumerate(body.outputs)
     ]
     most = 0 if loops.rare else _PIECES
+    nests = [*_nests(handler, outputs, most)]
     if loops.streaming:
-        _write_streaming(handler, outputs, most)
+        _write_streaming(handler, nests)
     else:
-        _write(handler, outputs, most)
+        _write(handler, nests)
     del handler.evaluator  # it refers to the handler, and only the garbage collector would find the two
     return handler
 
@@ -118,8 +119,12 @@ def keeping_rows(op: Op, nbytes: Extent) -> Op:
     return replace(op, attrs={**op.attrs, **KERNEL(replace(loops, keeps_rows=True)), **SCRATCH(nbytes)})
 
 
-def _nests(s: Handler, outputs: Sequence[Written], most: int) -> Iterator[tuple[Sequence[Written], NestPlan]]:
-    """The loops that write all outputs, each cut while it is in fewer than `most` pieces, with what they write."""
+_Nest = tuple[Sequence[Written], NestPlan]
+"""What a nest of loops writes, and how."""
+
+
+def _nests(s: Handler, outputs: Sequence[Written], most: int) -> Iterator[_Nest]:
+    """The loops that write all outputs, each cut while it is in fewer than `most` pieces."""
     for shape in dict.fromkeys(v.shape for _, v in outputs if v.size):
         group = [(buffer, v) for buffer, v in outputs if v.shape == shape]
         index = tuple(variable("i", n) for n in shape)
@@ -127,32 +132,31 @@ def _nests(s: Handler, outputs: Sequence[Written], most: int) -> Iterator[tuple[
             yield group, plan_nest(s.body, _variables(piece), piece, traced, s.width)
 
 
-def _write(s: Handler, outputs: Sequence[Written], most: int) -> None:
-    """Writes all outputs."""
-    for group, plan in _nests(s, outputs, most):
+def _write(s: Handler, nests: Iterable[_Nest]) -> None:
+    for group, plan in nests:
         NestWriter(s, group, plan).write()
 
 
-def _write_streaming(s: Handler, outputs: Sequence[Written], most: int) -> None:
+def _write_streaming(s: Handler, nests: Sequence[_Nest]) -> None:
     """`_write` past the caches where that is possible: only whole vectors at multiples of their size can be streamed,
     and where results begin is the caller's choice. And where it is any good: a line that is written in pieces, with
     others between them, goes to memory piece by piece."""
     f = s.f
-    in_pieces = {buffer for group, plan in _nests(s, outputs, most) if not plan.writes_lines for buffer, _ in group}
-    streamed = [buffer for buffer, _ in outputs if buffer not in in_pieces]
+    in_pieces = {buffer for group, plan in nests if not plan.writes_lines for buffer, _ in group}
+    streamed = [b for b in dict.fromkeys(buffer for group, _ in nests for buffer, _ in group) if b not in in_pieces]
     if not streamed:
-        _write(s, outputs, most)
+        _write(s, nests)
         return
     aligned = _all_aligned(f, streamed)
     with f.if_(aligned):
         for buffer in streamed:
             buffer.streaming = True
-        _write(s, outputs, most)
+        _write(s, nests)
         finish_streaming(f)
     with f.if_(f.op(f"xor i1 {aligned}, true")):
         for buffer in streamed:
             buffer.streaming = False
-        _write(s, outputs, most)
+        _write(s, nests)
 
 
 def _all_aligned(f: Function, buffers: Sequence[Buffer]) -> str:
