@@ -31,7 +31,7 @@ def complete(profile: Profile, timer: Timer, begin: float, timeline: int, peaks:
     """Adds what the timer has measured since `begin`, in seconds of `perf_counter`."""
     profile.processor = host().cpu
     profile.programs = [_program(r, timer.clock, begin, timeline, peaks) for r in timer.records if r.latest]
-    profile.programs += _packing(timer, begin)
+    profile.programs += _packing(timer, begin, as_measured(host(), 1) if peaks else host())
     for n in sorted({p.usual_threads for p in profile.programs} if peaks else ()):
         found = peaks_of(n)
         profile.peaks[n] = found.flops, found.bandwidth
@@ -83,8 +83,9 @@ def _typical(record: Record) -> np.ndarray:
     return like[len(like) // 2][1]
 
 
-def _packing(timer: Timer, begin: float) -> list[Program]:
-    """What was prepared from parameters meanwhile: a program for each graph, with a kernel for each component."""
+def _packing(timer: Timer, begin: float, machine: Machine) -> list[Program]:
+    """What was prepared from parameters meanwhile: a program for each graph, with a kernel for each component.
+    `machine`: what they are expected to run on."""
     graphs = {id(r.function.source): r.program.graph for r in timer.records}
     calls: dict[int, dict[int, list[tuple[float, float]]]] = {}
     for function, start, end in timer.untimed:
@@ -119,7 +120,7 @@ def _packing(timer: Timer, begin: float) -> list[Program]:
                     1.0,
                     float(sum(flops(op) for op in region.ops)),
                     float(sum(v.type.nbytes for v in (*region.inputs, *region.outputs))),
-                    graph_nanoseconds(region, host()) / 1e9,
+                    graph_nanoseconds(region, machine) / 1e9,
                 )
             )
         memory = Memory(0, 0, sum(v.type.nbytes for op in prepares for v in op.results), 0, 0, 0, 0, 0)
