@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # what `signal` wraps in functions that look for enums, 10 µs each
+import os
 import sys
 import threading
+from threading import get_ident
 from types import FrameType
 from typing import Any
 
 
-def _is_main() -> bool:
-    """Whether this is the thread that Python handles signals in."""
-    return threading.get_ident() == threading.main_thread().ident
+class _Main:
+    """The thread that Python handles signals in: `get_ident() == _Main.ident`. Steps of training ask often, and
+    `threading.main_thread` is slow."""
+
+    ident = threading.main_thread().ident
+
+
+def _after_fork_in_child() -> None:
+    _Main.ident = get_ident()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def _handler(number: int = _signal.SIGINT) -> Any:
     """The handler of a signal, of Ctrl-C if none is given, if it may run in this thread."""
-    if not _is_main():
+    if get_ident() != _Main.ident:
         return None
     handler = _signal.getsignal(number)
     return handler if callable(handler) else None
@@ -84,19 +96,20 @@ class Whole:
             guards: list[_Guard] = []
             self._guards.append(guards)
             try:
-                _Guard.put_up(guards)
+                if get_ident() == _Main.ident:
+                    _Guard.put_up(guards)
                 self._set()
             except BaseException:
                 self._leave(False)
                 raise
-            if not _waiting or not _is_main():
+            if not _waiting or get_ident() != _Main.ident:
                 return
             self._leave(True)
             _deliver()
 
     def __exit__(self, *error: object) -> None:
         self._leave(True)
-        if _waiting and _is_main():
+        if _waiting and get_ident() == _Main.ident:
             _deliver()
 
     def _leave(self, restore: bool) -> None:
@@ -106,9 +119,10 @@ class Whole:
         try:
             for guard in guards:
                 guard.take_down()
-        finally:  # the handler of a signal whose guard is gone may raise while others are up
+        except BaseException:  # the handler of a signal whose guard is gone may raise while others are up
             for guard in guards:
                 guard.take_down()
+            raise
 
 
 _waiting: list[int] = []
@@ -132,17 +146,16 @@ class _Guard:
     @staticmethod
     def put_up(guards: list[_Guard]) -> None:
         """Appends new ones, for the signals that have handlers, but no guards."""
-        if not _is_main():
-            return
         for number in _GUARDED:
             handler = _signal.getsignal(number)
-            if callable(handler) and _guard_of(handler) is None:
+            if callable(handler) and getattr(handler, "__self__", None).__class__ is not _Guard:
                 guard = _Guard(number, handler)
                 guards.append(guard)
                 _signal.signal(number, guard.judge)
 
     def take_down(self) -> None:
-        if _guard_of(_handler(self.number)) is self:
+        handler = _signal.getsignal(self.number)
+        if getattr(handler, "__self__", None) is self and get_ident() == _Main.ident:
             _signal.signal(self.number, self.handler)
 
     def judge(self, number: int, frame: FrameType | None) -> None:

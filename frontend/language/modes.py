@@ -116,11 +116,11 @@ class Scope(Whole):
         _enter(*self._inside)
 
     def _restore(self) -> None:
-        recording, training = self._before.pop()
-        _enter(
-            recording if recording != modes.recording or self._inside[0] is not None else None,
-            training if training != modes.training or self._inside[1] is not None else None,
-        )
+        before = recording, training = self._before.pop()
+        if running.trace is not None:
+            now, inside = (modes.recording, modes.training), self._inside
+            recording, training = [x if x != y or z is not None else None for x, y, z in zip(before, now, inside)]
+        _enter(recording, training)
 
 
 def record(train_mode: bool = True) -> Scope:
