@@ -174,8 +174,10 @@ def fast_call(
 
 def give_back_arena(fast: Any) -> None:
     """Lets other calls have the arena of what `fast_call` made, which takes its fallback from now on. While a call is
-    using it, nothing happens: the arena is put back when `fast` goes."""
+    using it, nothing happens: the arena is put back when `fast` goes. Other callables have none."""
     record = fast.__self__
+    if not isinstance(record, Record):
+        return
     record[Field.N_ARGS] = -1  # so that no other thread begins a call between the next lines
     if record[Field.ARENA]:
         record.end()

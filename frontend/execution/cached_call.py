@@ -109,7 +109,10 @@ class CachedCall:
         if step is not None and step.owner == threading.get_ident():
             return step.takes(self, args)
         replay = self.replay()
-        return replay.begins(args) if replay is not None else None
+        found = replay.begins(args) if replay is not None else None
+        if found is not None:
+            replay.install()
+        return found
 
     @property
     def is_watched(self) -> bool:

@@ -6,7 +6,8 @@ the weights. Python between them takes longer than a small network. So a `Traine
 (`Observation`). If that was such a chain, and nothing else, a `StepReplay` stands for the steps to come: while they
 make the same calls, each is noted and returns at once, and `trainer.step` runs the whole chain. Its arrays are deferred
 until then (`ndarray/deferred.py`), so that whoever looks at a loss, a gradient or a parameter too early just makes the
-step come in pieces: what was called up to there is computed first, as if it had been at once.
+step come in pieces: what was called up to there is computed first, as if it had been at once. Parameters, gradients and
+states stay deferred from one step to the next: while nobody looks at them, a step need not check them again.
 
 Whatever is not as it was observed (another shape, a hook, a new parameter array, `grad_req`, another thread) takes the
 ordinary way, call by call.
@@ -14,10 +15,10 @@ ordinary way, call by call.
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Sequence
-from operator import is_
+from operator import attrgetter, is_
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -32,13 +33,22 @@ from gluonjit.language.interrupts import Uninterrupted
 from gluonjit.language.modes import Scope, modes
 from gluonjit.language.running import no_trace
 from gluonjit.ndarray import NDArray, deferred
-from gluonjit.ndarray.deferred import complete, deferred_class, elements, made, origin_of, stand_in, storage_of
+from gluonjit.ndarray.deferred import (
+    Held,
+    complete,
+    deferred_class,
+    elements,
+    made,
+    origin_of,
+    stand_in,
+    storage_of,
+)
 from gluonjit.ndarray.gradient_listeners import listeners
 from gluonjit.ndarray.observed_steps import Observation, ObservedCall
 from gluonjit.ndarray.variable import Variable
 from gluonjit.runtime import mode
 from gluonjit.runtime.executable import Bound
-from gluonjit.runtime.storage import EPOCH, Storage
+from gluonjit.runtime.storage import EPOCH
 
 MOST_COPIED = 1 << 20
 """Bytes of an argument that is copied where another array may share its memory."""
@@ -79,35 +89,60 @@ def _is_up_to_date(call: ObservedCall) -> bool:
     return all(any(x._grad_state is variable for x in held) for variable in variables)
 
 
+_array, _request = attrgetter("_plain"), attrgetter("_grad_req")
+_listening = listeners.data  # type: ignore[attr-defined]
+"""What `listeners` looks at to tell whether it is empty; it takes its time."""
+
+
 class _Link:
-    """What `StepReplay.takes` needs to know of a call, at hand."""
+    """What a step needs to know of one of its calls, at hand."""
 
     __slots__ = (
-        "arguments",
         "caller",
         "counts",
         "drops",
-        "from_calls",
+        "edges",
+        "is_first",
         "key",
-        "kinds",
+        "operands",
         "rebuild",
+        "replay",
         "results",
         "streams",
     )
 
-    def __init__(self, call: ObservedCall, chain: StepChain, i: int) -> None:
+    def __init__(self, replay: weakref.ref[StepReplay], call: ObservedCall, chain: StepChain, i: int) -> None:
+        self.replay, self.is_first = replay, not i
         self.caller, self.counts, self.drops = call.caller, call.caller.log.counts, call.caller.drops
-        self.kinds = [x.__class__ for x in call.arrays[: call.arguments]]
-        self.arguments, self.from_calls = chain.arguments[i], chain.from_calls[i]
+        places, sources = chain.arguments[i], chain.from_calls[i]
+        kinds = [(x.__class__, deferred_class(x.__class__)) for x in call.arrays[: call.arguments]]
+        self.operands: list[tuple[Any, ...]] = [
+            (*kind, place, sources.get(k)) for k, (kind, place) in enumerate(zip(kinds, places))
+        ]
         self.key, self.streams = chain.keys[i], call.code.session.streams
         self.results = [(deferred_class(x.__class__), place) for x, place in zip(call.results, chain.results[i])]
+        self.edges = [(x.__class__, Edge(call.node, number)) for number, x in enumerate(call.results)]
+        """The results' own classes, and their origins once `backward` has freed the node."""
         trace = call.code.trace
         self.rebuild = None if trace.out_form == ARRAY else trace.rebuild
+
+    def enter(self, *args: Any) -> Any:
+        """A call of the block, for which it has nothing to do but run compiled code (`HybridBlock._fast_call`)."""
+        replay = self.replay() if modes.recording else None
+        if replay is not None:
+            found, waiting = None, deferred.now.step
+            if waiting is None:
+                found = replay.begins(args) if self.is_first else None
+            elif waiting is replay:
+                found = replay.takes(self.caller, args)
+            if found is not None:
+                return found
+        return self.caller.block._slow_call(*args)
 
 
 class StepReplay:
     """A chain that stands for the steps of a trainer. Those whose work it takes over call its methods, which tell
-    whether it does."""
+    whether it does. A small network's step is shorter than this Python, so little is called here that is not needed."""
 
     def __init__(
         self, calls: Sequence[ObservedCall], chain: StepChain, trainer: Any, updates: Sequence[Any], step: Any
@@ -115,13 +150,15 @@ class StepReplay:
         self._calls = [call._replace(arrays=call.arrays[call.arguments :], results=[]) for call in calls]
         self._chain, self._trainer = chain, weakref.ref(trainer)
         self._updates, self._step, self._update = updates, step, step.call
-        self._written = step.written(updates)
         self._work = trainer._work()
         self._indices = [k for k, _, _ in self._work]
+        self._stepped = [x._grad_state for _, _, x in self._work]
+        self._others = [x for x in chain.gradients if x not in self._stepped]
+        """The variables whose gradients the update reads, and other ones."""
         self._optimizer, self._updater = trainer._optimizer, trainer._updaters[0]
-        self._optimizer_states = self._states_now()
+        self._optimizer_states = [*map(self._updater.states.get, self._indices)]
         self._misses = self._idle = 0
-        self._owner = 0
+        self.owner = 0
         """The thread whose step waits."""
         self._position = 0
         """How many of the calls that step has made; one more with `backward`."""
@@ -130,76 +167,110 @@ class StepReplay:
         """Arguments and results of its calls."""
         self._deferred: list[tuple[Any, type]] = []
         """Its arguments, as far as they are deferred, and their own classes."""
-        self._links = [_Link(call, chain, i) for i, call in enumerate(calls)]
-        self._result_kinds = [[x.__class__ for x in call.results] for call in calls]
-        self._gradients = [x.grad for x in chain.gradients]
-        held = [x for call in calls for x in call.arrays[call.arguments :]]
-        self._parameters = [*{id(x): x for x in held}.values()]
+        own = weakref.ref(self)
+        self._links = [_Link(own, call, chain, i) for i, call in enumerate(calls)]
+        self._blocks = [call.caller.block for call in calls]
+        read = [x for call in self._calls for x in call.arrays]
+        self._parameters = [*{id(x): x for x in read}.values()]
         """The arrays that programs of blocks hold."""
-        held += [*self._gradients, *(x for x, _ in chain.states)]
-        self._held = [*{id(x): x for x in held}.values()]
-        """The arrays that every step reads or writes."""
+        self._variables = [x._grad_state for x in self._parameters]
         self._params = [p for call in calls for p in call.code.trace.params]
         self._trained = trainer._params
-        self._deferral = [(x, x.__class__, deferred_class(x.__class__)) for x in self._held]
-        self._as_observed = self._now()
+        self._arrays, self._requests = [*map(_array, self._params)], [*map(_request, self._trained)]
+        computed = [*(x.grad for x in chain.gradients), *(x for x, _ in chain.states)]
+        self._held = Held(read, computed, step.written(updates))
+        weakref.finalize(self, self._held.release).atexit = False
         self._is_computed = False
         """Whether the chain has run, and only what must follow may be missing."""
-        calls[0].caller.replay = weakref.ref(self)
+        calls[0].caller.replay = own
+        self.install()
 
-    def _now(self) -> list[Any]:
-        """What must be the same objects in each step."""
-        now: list[Any] = [p._plain for p in self._params]
-        now += [x._grad_state for x in self._parameters]  # with other requests, they are other variables
-        now += [p._grad_req for p in self._trained]
-        return now
+    def install(self) -> None:
+        """Has calls of the blocks come here at once, until other calls of theirs have native code installed there."""
+        for link in self._links:
+            if link.caller.block._calls_only_compiled_code():
+                link.caller.block._fast_call = link.enter
 
     # ---- a step that waits
-
-    @property
-    def owner(self) -> int:
-        return self._owner
 
     def begins(self, args: tuple[Any, ...]) -> Any:
         """The result of the first call of a step, to be computed later; None if it cannot be."""
         with deferred.lock:
             if deferred.now.step is not None or not self._may_begin():
                 return None
-            self._position, self._is_computed = 0, False
-            arguments = self._checked(self._links[0], args)
-            if arguments is None:
-                return None
-            self._owner = threading.get_ident()
+            self._position, self._is_computed, self.owner = 0, False, get_ident()
             self._arguments, self._results, self._deferred = [], [], []
             deferred.now.step = self
-            for x, _, kind in self._deferral:
-                x.__class__ = kind
-            return self._noted(self._links[0], arguments)
+            if not self._held.are_deferred:
+                self._held.defer()
+            found = self._noted(self._links[0], args)
+            if found is None:
+                deferred.now.step = None
+            return found
 
     def takes(self, caller: Any, args: tuple[Any, ...]) -> Any:
         """The result of a call of this step, to be computed later; None, and the step is settled, if it is another."""
         with deferred.lock:
-            if deferred.now.step is not self:
+            if deferred.now.step is not self or self.owner != get_ident():
                 return None
             link = self._links[self._position] if self._position < len(self._links) else None
             usual = modes.training and modes.recording and not modes.anomalies
             if link is not None and link.caller is caller and usual and not caller.is_watched:
-                arguments = self._checked(link, args)
-                if arguments is not None:
-                    return self._noted(link, arguments)
+                found = self._noted(link, args)
+                if found is not None:
+                    return found
             self.settle()
         return None
 
-    def _noted(self, link: _Link, arguments: list[Any]) -> Any:
-        """The deferred result of the next call."""
+    def _may_begin(self) -> bool:
+        if not (modes.training and modes.recording) or modes.anomalies or _listening or mode.is_kept_off():
+            return False
+        for block in self._blocks:
+            if block._callback is not None or block._jit_debug_results is not None:
+                return False
+        same = all(map(is_, map(_array, self._params), self._arrays))
+        same = same and all(map(is_, map(_request, self._trained), self._requests))
+        if same and self._held.are_deferred:
+            return True
+        if not same or any(x._grad_state is not variable for x, variable in zip(self._parameters, self._variables)):
+            self._end()
+            return False
+        return not self._held.may_be_shared
+
+    def _noted(self, link: _Link, args: tuple[Any, ...]) -> Any:
+        """The deferred result of the next call; None, and nothing is noted, if its arguments are not such as were
+        observed."""
+        if len(args) != len(link.operands) or link.caller.drops != link.drops:
+            return None
+        arguments, elsewhere = [], []
+        for x, (own, kind, place, source) in zip(args, link.operands):
+            if place is None:
+                j, number = source
+                if x is not self._results[j][number]:
+                    return None
+            else:
+                if x.__class__ is not own and not any(x is y for y, _ in self._deferred):
+                    return None  # a parameter, or a result that is something else here
+                array, storage = elements(x), storage_of(x)
+                if array.shape != place.shape or array.dtype != place.dtype or origin_of(x) is not None:
+                    return None
+                if not array.flags.aligned or storage is not None and storage.context is not None:
+                    return None
+                if array.base is not None or storage is not None and (storage.aliased or storage.exposed):
+                    if array.nbytes > MOST_COPIED:
+                        return None
+                    array = array.copy()
+                    x = NDArray._wrap(array)
+                    x.__class__ = own
+                elsewhere.append((x, own, kind, place, array))
+            arguments.append(x)
+        for x, own, kind, place, array in elsewhere:
+            place.set(array)
+            if x.__class__ is own:
+                self._deferred.append((x, own))
+                x.__class__ = kind
         if link.key is not None:
             link.key[:] = rng.reserve(link.streams)
-        for x, own, place in zip(arguments, link.kinds, link.arguments):
-            if place is not None:
-                place.set(elements(x))
-                if x.__class__ is own:
-                    self._deferred.append((x, own))
-                    x.__class__ = deferred_class(own)
         results = []
         for kind, place in link.results:
             array = np.empty(place.shape, place.dtype)
@@ -211,52 +282,14 @@ class StepReplay:
         link.counts["calls"] += 1
         return results[0] if link.rebuild is None else link.rebuild(results)
 
-    def _may_begin(self) -> bool:
-        if not (modes.training and modes.recording) or modes.anomalies or listeners or mode.is_kept_off():
-            return False
-        for call in self._calls:
-            if call.caller.is_watched:
-                return False
-        if not all(map(is_, self._now(), self._as_observed)):
-            self._end()
-            return False
-        return not [s for x in self._held if (s := x._storage) is not None and _may_be_shared(s)]
-
-    def _checked(self, link: _Link, args: tuple[Any, ...]) -> list[Any] | None:
-        """The arguments for a call; None if they are not such as were observed."""
-        if len(args) != len(link.kinds) or link.caller.drops != link.drops:
-            return None
-        arguments: list[Any] = []
-        for k, (x, own, place) in enumerate(zip(args, link.kinds, link.arguments)):
-            if place is None:
-                j, number = link.from_calls[k]
-                if x is not self._results[j][number]:
-                    return None
-                arguments.append(x)
-                continue
-            if x.__class__ is not own and not any(x is y for y, _ in self._deferred):
-                return None  # a parameter, or a result that is something else here
-            array, storage = elements(x), storage_of(x)
-            if array.shape != place.shape or array.dtype != place.dtype or origin_of(x) is not None:
-                return None
-            if not array.flags.aligned or storage is not None and storage.context is not None:
-                return None
-            if array.base is not None or storage is not None and _may_be_shared(storage):
-                if array.nbytes > MOST_COPIED:
-                    return None
-                x = NDArray._wrap(array.copy())
-                x.__class__ = own
-            arguments.append(x)
-        return arguments
-
     def takes_backward(self, heads: Sequence[Any], given: Sequence[Any], keeps_graph: bool, train_mode: bool) -> bool:
         """Whether this `backward` is the step's own, which will be computed later."""
         with deferred.lock:
             if deferred.now.step is not self or self._position != len(self._calls) or keeps_graph or not train_mode:
                 return False
-            if len(heads) != 1 or heads[0] is not self._results[-1][0] or given[0] is not None or listeners:
+            if len(heads) != 1 or heads[0] is not self._results[-1][0] or given[0] is not None or _listening:
                 return False
-            if modes.anomalies or self._owner != threading.get_ident():
+            if modes.anomalies or self.owner != get_ident():
                 return False
             self._position += 1
             if self._chain.states:
@@ -281,17 +314,18 @@ class StepReplay:
                 with Scope(True, True):
                     self._record()
             finally:
-                self._undefer()
+                self._held.release()
+                self._forget()
 
     def _record(self) -> None:
         """Computes the calls so far one by one, noted on the tape."""
-        ordinary = {id(x): own for x, own, _ in self._deferral} | {id(x): own for x, own in self._deferred}
-        for i, (call, results) in enumerate(zip(self._calls, self._results)):
+        ordinary = self._held.classes | {id(x): own for x, own in self._deferred}
+        for i, (call, link, results) in enumerate(zip(self._calls, self._links, self._results)):
             given = [*self._arguments[i], *call.arrays]
             arrays = [stand_in(x, ordinary[id(x)]) if id(x) in ordinary else x for x in given]
             key = self._chain.keys[i]
             found = call.caller.recorded_now(call.code, arrays, None if key is None else key.copy())
-            for x, own, y in zip(results, self._result_kinds[i], found, strict=True):
+            for x, (own, _), y in zip(results, link.edges, found, strict=True):
                 y._grad_state.node.place = call.node.place  # the user's line, which this is not
                 complete(x, own, y._grad_state, y)
 
@@ -299,7 +333,7 @@ class StepReplay:
         """Takes the whole step, if all but the trainer's `step` has been called; its `rescale_grad` is set."""
         trainer = self._trainer()
         with deferred.lock:
-            if trainer is None or deferred.now.step is not self or self._owner != threading.get_ident():
+            if trainer is None or deferred.now.step is not self or self.owner != get_ident():
                 self._idle += 1
                 if self._idle >= IDLE:
                     self._end()
@@ -320,17 +354,17 @@ class StepReplay:
             else:
                 self.settle()
                 trainer._steps.take(self._updates if updates is None else updates)
-            for _, _, weight in self._work:
-                weight._fresh_grad = False
+                for _, _, weight in self._work:
+                    weight._fresh_grad = False
             self._misses = self._idle = 0
         return True
 
     def _is_bound(self, trainer: Any) -> bool:
         """Whether the trainer's update is still that of the chain, but for its numbers."""
-        optimizer, states = self._optimizer, self._states_now()
+        optimizer, states = self._optimizer, map(self._updater.states.get, self._indices)
         same = trainer._optimizer is optimizer and trainer._updaters[0] is self._updater
         same = same and self._updater.optimizer is optimizer and self._step.call is self._update
-        return same and len(states) == len(self._optimizer_states) and all(map(is_, states, self._optimizer_states))
+        return same and all(map(is_, states, self._optimizer_states))
 
     def _counted(self) -> Any:
         """Counts the update and sets its numbers; returns None, or what is to be done instead, if the optimizer now
@@ -364,29 +398,29 @@ class StepReplay:
             self._finish(True)
 
     def _finish(self, has_updated: bool) -> None:
-        """Notes what the chain has written, and makes all arrays ordinary ones. May be called again."""
+        """Notes what the chain has written, and makes results and arguments ordinary arrays; without the update, all
+        arrays. May be called again."""
         for x, new in self._chain.states:
             np.copyto(elements(x), new)
-        _note_writes([*self._gradients, *(x for x, _ in self._chain.states), *(self._written if has_updated else ())])
-        for variable in self._chain.gradients:
+        self._held.note_writes(has_updated)
+        for variable in self._others if has_updated else self._chain.gradients:
             variable.fresh = True
-        for call, results, kinds in zip(self._calls, self._results, self._result_kinds):
-            for number, (x, own) in enumerate(zip(results, kinds)):
-                complete(x, own, Edge(call.node, number))  # which `backward` has freed
-        self._undefer()
+        if has_updated:
+            for variable in self._stepped:
+                variable.fresh = False
+        for link, results in zip(self._links, self._results):
+            for x, (own, edge) in zip(results, link.edges):
+                complete(x, own, edge)
+        if not has_updated:
+            self._held.release()
+        self._forget()
 
-    def _undefer(self) -> None:
-        """Makes what the step reads and writes ordinary arrays again: no step waits any more."""
-        for x, own, _ in self._deferral:
-            x.__class__ = own
+    def _forget(self) -> None:
+        """No step waits any more."""
         for x, own in self._deferred:
             x.__class__ = own
         deferred.now.step = None
         self._arguments, self._results, self._deferred = [], [], []
-
-    def _states_now(self) -> list[Any]:
-        """The states of the weights that have some."""
-        return [x for x in map(self._updater.states.get, self._indices) if x is not None]
 
     def _end(self) -> None:
         """No further steps are replayed; the trainer may have others observed."""
@@ -396,23 +430,6 @@ class StepReplay:
         trainer = self._trainer()
         if trainer is not None and trainer._replay is self:
             trainer._replay = None
-
-
-def _note_writes(arrays: Sequence[NDArray]) -> None:
-    """`NDArray._wrote` for many arrays."""
-    watched = False
-    for x in arrays:
-        storage = storage_of(x)
-        if storage is not None:
-            storage.version += 1
-            watched = watched or storage.watched
-    if watched:
-        EPOCH[0] += 1
-
-
-def _may_be_shared(storage: Storage) -> bool:
-    """Whether elements may be read or written through another array."""
-    return storage.aliased or storage.exposed
 
 
 def _is_alike(u: Any, observed: Any) -> bool:

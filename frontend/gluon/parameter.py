@@ -18,7 +18,7 @@ from gluonjit.language import rng
 from gluonjit.language.kinds import as_current, as_np
 from gluonjit.language.running import no_trace
 from gluonjit.language.source import stacklevel
-from gluonjit.ndarray import sparse_arrays
+from gluonjit.ndarray import deferred, sparse_arrays
 from gluonjit.ndarray.variable import Variable
 from gluonjit.runtime import forks
 from gluonjit.training import initializers
@@ -352,6 +352,7 @@ class Parameter(Releasable):
 
     def _on(self, ctx: context.Context | None) -> ndarray.NDArray:
         """The array on `ctx`; None means the only array, or the one on the current context if there are several."""
+        deferred.release()
         data = self._first
         if data is None:
             raise self._missing()
@@ -370,6 +371,7 @@ class Parameter(Releasable):
 
     def _arrays(self) -> list[ndarray.NDArray]:
         """The array of each context, in the order of `list_ctx`."""
+        deferred.release()
         data = self._first
         if data is None:
             raise self._missing()

@@ -116,11 +116,11 @@ class Scope(Whole):
         _enter(*self._inside)
 
     def _restore(self) -> None:
-        before = recording, training = self._before.pop()
-        if running.trace is not None:
-            now, inside = (modes.recording, modes.training), self._inside
-            recording, training = [x if x != y or z is not None else None for x, y, z in zip(before, now, inside)]
-        _enter(recording, training)
+        before, now = self._before.pop(), (modes.recording, modes.training)
+        if running.trace is None:
+            _enter(*before)
+        else:
+            _enter(*[x if x != y or z is not None else None for x, y, z in zip(before, now, self._inside)])
 
 
 def record(train_mode: bool = True) -> Scope:

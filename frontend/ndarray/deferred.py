@@ -6,11 +6,15 @@ and those that the step reads or writes, such as parameters and gradients, whose
 out of date. An array is deferred by its class, a subclass of its own one in which its slots are properties: each
 access to elements, gradient or storage first has the step computed that waits (`settle`). So no other code has to know
 of deferral. Shapes and element types are known.
+
+The arrays that each step reads or writes stay deferred from one step to the next, though their elements are up to date
+(`Held`): as long as nobody looks at one of them, nothing about them has to be checked again.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Any, Protocol
 from weakref import WeakSet
 
@@ -19,7 +23,7 @@ import numpy as np
 from gluonjit.base import MXNetError
 from gluonjit.ndarray.ndarray import NDArray
 from gluonjit.runtime import forks
-from gluonjit.runtime.storage import Storage
+from gluonjit.runtime.storage import EPOCH, Storage
 
 lock = forks.renewed()
 """Held while a deferred step is computed, or begins or ends to wait."""
@@ -44,15 +48,17 @@ class Waiting(Protocol):
     def takes_backward(self, heads: Any, head_grads: Any, keeps_graph: bool, train_mode: bool) -> bool:
         """Whether the step goes on with this `backward`, which is deferred, too."""
 
-    @property
-    def owner(self) -> int:
-        """The thread whose step it is."""
+    owner: int
+    """The thread whose step it is."""
 
 
 class _Now:
-    """The step that waits; there is at most one in a process."""
+    """There is at most one of each in a process."""
 
     step: Waiting | None = None
+    """The step that waits."""
+    held: Held | None = None
+    """The arrays of its kind of steps, or of the steps that were replayed last, while they are deferred."""
 
 
 now = _Now()
@@ -71,10 +77,21 @@ observed = _Observed()
 
 
 def settle() -> None:
-    """Computes the step that waits, if there is one."""
+    """Computes the step that waits, if there is one. No array is deferred any more."""
     with lock:
         if now.step is not None:
             now.step.settle()
+        if now.held is not None:
+            now.held.release()
+
+
+def release() -> None:
+    """Makes the arrays ordinary ones that are deferred although no step waits: whoever is handed one may ask for its
+    class."""
+    if now.held is not None and now.step is None:
+        with lock:
+            if now.held is not None and now.step is None:
+                now.held.release()
 
 
 class Deferred:
@@ -121,8 +138,8 @@ def _settled(name: str) -> property:
 
     def ready(x: Any) -> None:
         with lock:
-            if isinstance(x, Deferred) and now.step is not None:
-                now.step.settle()
+            if isinstance(x, Deferred):
+                settle()
             if isinstance(x, Deferred):
                 raise MXNetError("this result does not exist, since the step of training that computes it has failed")
 
@@ -183,3 +200,63 @@ def complete(x: Any, own: type, origin: Any, like: Any = None) -> None:
         _set_storage(x, storage_of(like))
     _set_origin(x, origin)
     x.__class__ = own
+
+
+class Held:
+    """The arrays that each step of a kind reads or writes: those that gradients are computed from, those that they are
+    written to, and those that the update writes. `lock` is held when methods are called, but for `release`, which is
+    also called when nothing else refers to such steps any more."""
+
+    def __init__(self, read: Sequence[Any], computed: Sequence[Any], updated: Sequence[Any]) -> None:
+        arrays = {id(x): x for x in [*read, *computed, *updated]}.values()
+        self._classes = [(x, x.__class__, deferred_class(x.__class__)) for x in arrays]
+        self._computed, self._updated = computed, updated
+        self._storages: tuple[list[Storage], list[Storage]] = [], []
+        """Of what is computed and what is updated, while the arrays are deferred."""
+        self._are_watched = False
+        """Whether compiled code depends on one of these."""
+        self.are_deferred = False
+
+    @property
+    def classes(self) -> dict[int, type]:
+        """The arrays' own classes, by their ids."""
+        return {id(x): own for x, own, _ in self._classes}
+
+    @property
+    def may_be_shared(self) -> bool:
+        """Whether elements may be read or written through other arrays. No change while they are deferred."""
+        return any((s := storage_of(x)) is not None and (s.aliased or s.exposed) for x, _, _ in self._classes)
+
+    def defer(self) -> None:
+        """Makes the arrays deferred ones; there are no others."""
+        if now.held is not None:
+            now.held.release()
+        now.held = self
+        computed, updated = self._storages = _storages(self._computed), _storages(self._updated)
+        self._are_watched = any(s.watched for s in [*computed, *updated])
+        for x, _, kind in self._classes:
+            x.__class__ = kind
+        self.are_deferred = True
+
+    def note_writes(self, has_updated: bool) -> None:
+        """A step has written to the arrays: `NDArray._wrote` for all of them."""
+        computed, updated = self._storages
+        for s in computed:
+            s.version += 1
+        if has_updated:
+            for s in updated:
+                s.version += 1
+        if self._are_watched:
+            EPOCH[0] += 1
+
+    def release(self) -> None:
+        """Makes the arrays ordinary ones again. May be called again if a signal's handler has ended it."""
+        self.are_deferred = False
+        for x, own, _ in self._classes:
+            x.__class__ = own
+        if now.held is self:
+            now.held = None
+
+
+def _storages(arrays: Sequence[Any]) -> list[Storage]:
+    return [s for x in arrays if (s := storage_of(x)) is not None]

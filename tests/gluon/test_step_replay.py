@@ -10,6 +10,7 @@ import copy
 import gc
 import pickle
 import random
+import tempfile
 import threading
 import weakref
 from collections.abc import Callable
@@ -41,10 +42,13 @@ class Twin:
             self.net.add(nn.Dense(4))
         self.net.initialize(mx.init.Xavier())
         self.net(mx.nd.zeros((5, 6)))  # completes shapes
+        self.reader = nn.Dense(4, in_units=8, params=self.net[4].params, prefix="reader_")
+        """A block that reads parameters of the network, too."""
         self.loss = gluon.loss.L2Loss(prefix="loss_")
         if hybridized:
             self.net.hybridize()
             self.loss.hybridize()
+            self.reader.hybridize()
         self.trainer = gluon.Trainer(self.net.collect_params(), optimizer, {"learning_rate": 0.125, **settings})
         if not replays:
             self.trainer._steps_left = 0
@@ -192,9 +196,24 @@ ACTIONS: dict[str, Callable[..., Any]] = {
     "another backward": lambda t, x, y, out, loss: loss is not None and loss.backward(retain_graph=True),
     "grad_req": _swap_grad_req,
     "states": lambda t, *_: t.trainer._updaters[0].set_states(t.trainer._updaters[0].get_states()),
+    "read a state": lambda t, *_: t.look(*_states(t)),
+    "write to a state": lambda t, *_: [x.__setitem__(slice(None), 0.125) for x in _states(t)],
+    "view of a state": lambda t, *_: t.views.extend(x[:1] for x in _states(t)),
+    "save and load states": lambda t, *_: _reloaded(t),
+    "another network on its parameters": lambda t, x, *_: t.look(t.reader(x[:, :1] * mx.nd.ones((1, 8)))),
     "hook": lambda t, *_: t.net.register_forward_hook(lambda block, inputs, out: t.look(out)).detach(),
     "stop": lambda *_: (_ for _ in ()).throw(InterruptedError),
 }
+
+
+def _states(t: Twin) -> list[NDArray]:
+    return [x for x in t.trainer._updaters[0].states.values() if isinstance(x, NDArray)][:2]
+
+
+def _reloaded(t: Twin) -> None:
+    with tempfile.NamedTemporaryFile() as file:
+        t.trainer.save_states(file.name)
+        t.trainer.load_states(file.name)
 
 
 def _paused(t: Twin) -> None:
