@@ -123,8 +123,8 @@ class CompileLog:
         self.name = name
         self.events: deque[Event] = deque(maxlen=KEPT)
         self.counts: Counter[str] = Counter()
-        """Under `lock`: how often each kind of event came, "calls" of the compiled form from Python, and "cached"
-        compilations."""
+        """Under `lock`: how often each kind of event came, "calls" of the compiled form from Python, those of
+        them that were "parts" of steps of training that ran as one call, and "cached" compilations."""
         self.native_calls = np.zeros(1, np.int64)
         """Calls that went straight into native code, which counts them itself (`codegen.entry.Field.CALLS`)."""
         self.seconds = 0.0
@@ -187,6 +187,8 @@ class Explanation:
         self.native_calls = int(log.native_calls[0]) if log is not None else 0
         self.calls = self.native_calls + counts["calls"]
         """Calls of the compiled form, those that ran as Python in the end included."""
+        self.parts_of_steps = counts["parts"]
+        """Calls that waited for the end of a step of training, which then ran as one native call."""
         self.traces, self.compiles = counts[TRACED], counts[COMPILED] + counts[GRADIENT]
         self.cache_hits = counts["cached"]
         self.fallbacks = counts["fallbacks"]
@@ -205,6 +207,7 @@ class Explanation:
         yield f"{self.name}: {self.state}"
         if self.calls or self.events:
             others = f", {self.fallbacks} of them ran as Python" if self.fallbacks else ""
+            others += f", {self.parts_of_steps} as parts of whole steps of training" if self.parts_of_steps else ""
             yield f"  {_times(self.calls, 'call')}, {self.native_calls} of them straight into native code{others}"
             hits = f", {self.cache_hits} from the object cache" if self.cache_hits else ""
             yield (

@@ -409,6 +409,7 @@ class StepReplay:
             for variable in self._stepped:
                 variable.fresh = False
         for link, results in zip(self._links, self._results):
+            link.counts["parts"] += 1
             for x, (own, edge) in zip(results, link.edges):
                 complete(x, own, edge)
         if not has_updated:

@@ -122,6 +122,8 @@ def test_a_step_is_one_native_call(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = launches(monkeypatch)
     loss = step(twin, *twin.batches[1])
     assert len(calls) == 1
+    before = twin.net.explain().parts_of_steps
+    assert before and f"{before} as parts of whole steps" in str(twin.net.explain())
     assert type(loss) is NDArray and np.isfinite(loss.asnumpy()).all()
     assert type(twin.params[0].data()) is NDArray and type(twin.params[0].grad()) is NDArray
     step(twin, *twin.batches[1], lambda point, *_: twin.look(twin.params[0].grad()) if point == 3 else None)
