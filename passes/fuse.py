@@ -17,16 +17,17 @@ index constants of gathers; uniform constants become broadcasts of one element. 
 how often each element of a value would be evaluated: if more than once, only values that cost nothing (movement of a
 buffer, iota, constants) may join.
 
-Then groups that sum up the same columns of one array are joined, and cheap groups are computed again by their readers
-where that moves fewer bytes (`compute_again`). What several groups still read is a result of the first of them, where
-both are elementwise work (the error function in the gradient of a GELU). What a product's epilogue computes of such a
-value alone, and takes long, leaves it (the slope of a GELU).
+Then groups that sum up the same columns of one array are joined, and those that reduce the same rows, one with the
+result of the other (a logarithm of sums of exponentials needs the largest element). Cheap groups are computed again by
+their readers where that moves fewer bytes (`compute_again`). What several groups still read is a result of the first of
+them, where both are elementwise work (the error function in the gradient of a GELU). What a product's epilogue computes
+of such a value alone, and takes long, leaves it (the slope of a GELU).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 
 import numpy as np
 
@@ -181,6 +182,7 @@ def _group(graph: Graph) -> dict[Op, Group]:
         _join(group, op, graph)
         group_of[op] = group
     _join_sums(graph, group_of)
+    _join_rows(graph, group_of)
     again = ComputeAgain(graph, group_of, fixed)
     again.run()
     for op in graph.ops:
@@ -315,14 +317,16 @@ def _sum_of_columns(group: Group) -> Op | None:
     return op
 
 
-def _can_join(group: Group, later: Group, graph: Graph, position: dict[Op, int]) -> bool:
-    """Whether a group, which comes before `later`, may be computed there."""
+def _can_join(group: Group, later: Group, graph: Graph, position: dict[Op, int], inside: Collection[Op] = ()) -> bool:
+    """Whether a group, which comes before `later`, may be computed there. `inside`: those ops of `later` that read its
+    result."""
     ops, shared = group.ops | later.ops, operands_of(group.ops) & operands_of(later.ops)
     if len(ops) > MAX_OPS or len(operands_of(ops)) > MAX_OPERANDS:
         return False
     if not any(math.prod(v.shape) > math.prod(group.shape) for v in shared if is_static(v.shape)):
         return False
-    return all(position[user] > position[later.root] for user in graph.uses.get(group.root.result, ()))
+    users = [user for user in graph.uses.get(group.root.result, ()) if user not in inside]
+    return all(position[user] > position[later.root] for user in users)
 
 
 def _cut(group: Group, later: Group, graph: Graph, group_of: dict[Op, Group], position: dict[Op, int]) -> None:
@@ -341,6 +345,53 @@ def _cut(group: Group, later: Group, graph: Graph, group_of: dict[Op, Group], po
         _join(rest, op, graph)
         group_of[op] = rest
     later.root, later.ops = total, mine
+
+
+def _join_rows(graph: Graph, group_of: dict[Op, Group]) -> None:
+    """Has what is reduced of rows computed by the kernel that reduces the same rows with it: the largest elements by
+    the one that sums up exponentials, means by the one that sums up squares. It reads each row from memory once."""
+    position = {op: k for k, op in enumerate(graph.ops)}
+    for group in sorted(dict.fromkeys(group_of.values()), key=lambda g: position[g.root], reverse=True):
+        rows, result = _reduced_rows(group), group.root.results[0]
+        if rows is None:
+            continue
+        users = [user for user in graph.uses.get(result, ()) if user in group_of]
+        readers = {group_of[user] for user in users if _reduced_rows(group_of[user]) == rows} - {group}
+        if not readers:
+            continue
+        first = min(readers, key=lambda g: position[g.root])
+        inside = [user for user in users if group_of[user] is first]
+        if not all(user.result.shape == result.shape or _repeats_rows(user, rows) for user in inside):
+            continue
+        if not _can_join(group, first, graph, position, inside):
+            continue
+        for v, reps in group.reps.items():
+            first.reps[v] = max(first.reps.get(v, 0.0), reps)
+        first.ops, first.several = first.ops | group.ops, True
+        if len(inside) < len(graph.uses[result]) or result in graph.results:
+            first.shared.add(group.root)
+        first.shared |= group.shared
+        group_of.update(dict.fromkeys(group.ops, first))
+
+
+def _reduced_rows(group: Group) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """(shape, axes) of what the group's reductions reduce, if they all reduce the same last axes, of many short rows,
+    and its results are numbers of rows."""
+    reductions = [op for op in group.ops if op.definition.accumulates]
+    if not reductions or group.anchor is not None or group.sums or any(op.name != "reduce" for op in reductions):
+        return None
+    kinds = {(op.operands[0].shape, op.attrs["axes"]) for op in reductions}
+    shape, axes = kinds.pop()
+    if kinds or not is_static(shape) or reductions[0].result.shape != group.shape or math.prod(group.shape) < 2:
+        return None
+    if axes != tuple(range(len(shape) - len(axes), len(shape))):
+        return None
+    return (shape, axes) if math.prod(shape[k] for k in axes) <= _LONGEST_ROW else None
+
+
+def _repeats_rows(op: Op, rows: tuple[tuple[int, ...], tuple[int, ...]]) -> bool:
+    """Whether the op gives all elements of a row the row's number."""
+    return op.name == "broadcast" and (op.result.shape, _broadcast_over(op)) == rows
 
 
 def _epilogue_ops(graph: Graph) -> set[Op]:
