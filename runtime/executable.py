@@ -212,6 +212,12 @@ class Bound:
         """Runs the call; two threads must not do so at once."""
         self.function.run(self.table)
 
+    def with_own_table(self) -> Bound:
+        """The same call, of the same arrays, for somebody who keeps an arena in its table."""
+        other = copy.copy(self)
+        other.table = self.table.copy()
+        return other
+
 
 class Results(list[np.ndarray]):
     """The results of a `prepare` component. Nobody writes to them, or to the list."""

@@ -79,7 +79,7 @@ class StepChain:
         chain += [self._backward(i, calls[i]) for i in reversed(range(len(calls)))]
         self.halves = len(chain)
         """How many calls compute the gradients."""
-        chain.append(update)
+        chain.append(update.with_own_table())
         if self._cotangents.keys() != {(i, head) for i, call in enumerate(calls) for head in call.node.heads}:
             raise Unfit
         for arrays in (self.gradients, [id(x) for x, _ in self.states]):

@@ -160,11 +160,10 @@ class StepReplay:
         self._misses = self._idle = 0
         self.owner = 0
         """The thread whose step waits."""
-        self._position = 0
-        """How many of the calls that step has made; one more with `backward`."""
-        self._arguments: list[list[Any]] = []
-        self._results: list[list[Any]] = []
-        """Arguments and results of its calls."""
+        self._made: list[tuple[list[Any], list[Any]]] = []
+        """Arguments and results of the calls that it has made."""
+        self._is_backward = False
+        """Whether it has called `backward`, too."""
         self._deferred: list[tuple[Any, type]] = []
         """Its arguments, as far as they are deferred, and their own classes."""
         own = weakref.ref(self)
@@ -179,9 +178,9 @@ class StepReplay:
         self._arrays, self._requests = [*map(_array, self._params)], [*map(_request, self._trained)]
         computed = [*(x.grad for x in chain.gradients), *(x for x, _ in chain.states)]
         self._held = Held(read, computed, step.written(updates))
-        weakref.finalize(self, self._held.release).atexit = False
-        self._is_computed = False
-        """Whether the chain has run, and only what must follow may be missing."""
+        weakref.finalize(self, self._held.dismiss).atexit = False
+        self._has_run = 0
+        """How many calls of the chain have run in this step, so that only what must follow may be missing."""
         calls[0].caller.replay = own
         self.install()
 
@@ -198,11 +197,11 @@ class StepReplay:
         with deferred.lock:
             if deferred.now.step is not None or not self._may_begin():
                 return None
-            self._position, self._is_computed, self.owner = 0, False, get_ident()
-            self._arguments, self._results, self._deferred = [], [], []
-            deferred.now.step = self
+            self._made, self._deferred = [], []
+            self._is_backward, self._has_run, self.owner = False, 0, get_ident()
             if not self._held.are_deferred:
                 self._held.defer()
+            deferred.now.step = self  # last: whoever is interrupted before has not begun a step
             found = self._noted(self._links[0], args)
             if found is None:
                 deferred.now.step = None
@@ -213,7 +212,8 @@ class StepReplay:
         with deferred.lock:
             if deferred.now.step is not self or self.owner != get_ident():
                 return None
-            link = self._links[self._position] if self._position < len(self._links) else None
+            position = len(self._made)
+            link = self._links[position] if position < len(self._links) else None
             usual = modes.training and modes.recording and not modes.anomalies
             if link is not None and link.caller is caller and usual and not caller.is_watched:
                 found = self._noted(link, args)
@@ -232,7 +232,8 @@ class StepReplay:
         same = same and all(map(is_, map(_request, self._trained), self._requests))
         if same and self._held.are_deferred:
             return True
-        if not same or any(x._grad_state is not variable for x, variable in zip(self._parameters, self._variables)):
+        same = same and all(x._grad_state is variable for x, variable in zip(self._parameters, self._variables))
+        if not same or not self._held.are_intact:
             self._end()
             return False
         return not self._held.may_be_shared
@@ -246,7 +247,7 @@ class StepReplay:
         for x, (own, kind, place, source) in zip(args, link.operands):
             if place is None:
                 j, number = source
-                if x is not self._results[j][number]:
+                if x is not self._made[j][1][number]:
                     return None
             else:
                 if x.__class__ is not own and not any(x is y for y, _ in self._deferred):
@@ -276,24 +277,22 @@ class StepReplay:
             array = np.empty(place.shape, place.dtype)
             place.set(array)
             results.append(made(kind, array))
-        self._arguments.append(arguments)
-        self._results.append(results)
-        self._position += 1
+        self._made.append((arguments, results))
         link.counts["calls"] += 1
         return results[0] if link.rebuild is None else link.rebuild(results)
 
     def takes_backward(self, heads: Sequence[Any], given: Sequence[Any], keeps_graph: bool, train_mode: bool) -> bool:
         """Whether this `backward` is the step's own, which will be computed later."""
         with deferred.lock:
-            if deferred.now.step is not self or self._position != len(self._calls) or keeps_graph or not train_mode:
+            if deferred.now.step is not self or self._is_backward or len(self._made) != len(self._calls):
                 return False
-            if len(heads) != 1 or heads[0] is not self._results[-1][0] or given[0] is not None or _listening:
+            if keeps_graph or not train_mode or modes.anomalies or _listening or self.owner != get_ident():
                 return False
-            if modes.anomalies or self.owner != get_ident():
+            if len(heads) != 1 or heads[0] is not self._made[-1][1][0] or given[0] is not None:
                 return False
-            self._position += 1
-            if self._chain.states:
-                EPOCH[0] += 1  # native code that reads them as parameters comes to see that they are deferred
+            self._is_backward = True
+            if self._held.are_watched:
+                EPOCH[0] += 1  # native code that reads them comes to see that they are deferred
         return True
 
     # ---- the end of a step
@@ -303,7 +302,7 @@ class StepReplay:
         with deferred.lock, Uninterrupted(), no_trace():
             if deferred.now.step is not self:
                 return
-            if self._is_computed or self._position > len(self._calls):
+            if self._is_backward:
                 self._misses = self._idle = 0  # half a step saved
                 self._compute(self._chain.halves)
                 return
@@ -320,8 +319,8 @@ class StepReplay:
     def _record(self) -> None:
         """Computes the calls so far one by one, noted on the tape."""
         ordinary = self._held.classes | {id(x): own for x, own in self._deferred}
-        for i, (call, link, results) in enumerate(zip(self._calls, self._links, self._results)):
-            given = [*self._arguments[i], *call.arrays]
+        for i, (call, link, (arguments, results)) in enumerate(zip(self._calls, self._links, self._made)):
+            given = [*arguments, *call.arrays]
             arrays = [stand_in(x, ordinary[id(x)]) if id(x) in ordinary else x for x in given]
             key = self._chain.keys[i]
             found = call.caller.recorded_now(call.code, arrays, None if key is None else key.copy())
@@ -340,7 +339,7 @@ class StepReplay:
                 return False
             usual = trainer._kvstore is None and not trainer._params_to_init and trainer._kv_initialized
             usual = usual and not hasattr(trainer, "_amp_loss_scaler") and self._is_bound(trainer)
-            if self._position <= len(self._calls) or not usual:
+            if not self._is_backward or self._has_run or not usual:
                 self.settle()
                 return False
             try:
@@ -384,18 +383,18 @@ class StepReplay:
         return None
 
     def _compute(self, count: int) -> None:
-        """Runs the first calls of the chain, all halves at least. What follows is done even if a signal's handler
-        raises an error as soon as the chain has run; if it does so later, by the next one who looks at an array."""
-        if not self._is_computed:
-            before = self._chain.chain.runs
-            try:
+        """Runs the first calls of the chain, all halves at least, unless some have run. What follows is done even if a
+        signal's handler raises an error as soon as they have run; if it does so later, by the next one who looks at an
+        array."""
+        before = self._chain.chain.runs
+        try:
+            if not self._has_run:
                 self._chain.chain.run(count)
-            finally:
-                if self._chain.chain.runs > before:
-                    self._is_computed = True
-                    self._finish(count > self._chain.halves)
-        else:
-            self._finish(True)
+        finally:
+            if self._chain.chain.runs > before:
+                self._has_run = count
+            if self._has_run:
+                self._finish(self._has_run > self._chain.halves)
 
     def _finish(self, has_updated: bool) -> None:
         """Notes what the chain has written, and makes results and arguments ordinary arrays; without the update, all
@@ -408,7 +407,7 @@ class StepReplay:
         if has_updated:
             for variable in self._stepped:
                 variable.fresh = False
-        for link, results in zip(self._links, self._results):
+        for link, (_, results) in zip(self._links, self._made):
             link.counts["parts"] += 1
             for x, (own, edge) in zip(results, link.edges):
                 complete(x, own, edge)
@@ -421,7 +420,7 @@ class StepReplay:
         for x, own in self._deferred:
             x.__class__ = own
         deferred.now.step = None
-        self._arguments, self._results, self._deferred = [], [], []
+        self._made, self._deferred = [], []
 
     def _end(self) -> None:
         """No further steps are replayed; the trainer may have others observed."""
@@ -435,4 +434,6 @@ class StepReplay:
 
 def _is_alike(u: Any, observed: Any) -> bool:
     """Whether two updates differ in their numbers alone."""
-    return u.rule is observed.rule and u.rows_only == observed.rows_only and u.scalars.keys() == observed.scalars.keys()
+    if u.rule is not observed.rule or u.rows_only != observed.rows_only or u.scalars.keys() != observed.scalars.keys():
+        return False
+    return len(u.arrays) == len(observed.arrays) and all(map(is_, u.arrays, observed.arrays))

@@ -307,7 +307,8 @@ class HybridBlock(Block):
         recorder = running.trace
         if recorder is not None:
             return recorder.call(self, (x, *args))
-        if self._jit_cached is not None and (later := self._jit_cached.deferred((x, *args))) is not None:
+        cached = self._jit_cached if self._active else None
+        if cached is not None and (later := cached.deferred((x, *args))) is not None:
             return later
         large = False
         if type(x) is not NDArray or args:

@@ -94,6 +94,9 @@ class Trainer:
         self._last_updates: list[Any] = []
         self._reset_kvstore()
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_replay": None, "_last_updates": []}  # which are of these arrays
+
     def _reset_kvstore(self) -> None:
         """Forgets the store; the next step makes a new one."""
         self._kv_initialized = False

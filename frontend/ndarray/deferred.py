@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from operator import is_
 from typing import Any, Protocol
 from weakref import WeakSet
 
@@ -126,29 +127,31 @@ class Deferred:
 
     def wait_to_read(self) -> None:
         """Has the array computed."""
-        settle()
+        _ready(self)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        settle()
+        _ready(self)
         return self.__reduce_ex__(protocol)  # of the array's own class, which it has again
+
+
+def _ready(x: Any) -> None:
+    """Makes the array an ordinary one. MXNetError if it cannot be computed."""
+    with lock:
+        if isinstance(x, Deferred):
+            settle()
+        if isinstance(x, Deferred):
+            raise MXNetError("this result does not exist, since the step of training that computes it has failed")
 
 
 def _settled(name: str) -> property:
     slot = _SLOTS[name]
 
-    def ready(x: Any) -> None:
-        with lock:
-            if isinstance(x, Deferred):
-                settle()
-            if isinstance(x, Deferred):
-                raise MXNetError("this result does not exist, since the step of training that computes it has failed")
-
     def get(x: Any) -> Any:
-        ready(x)
+        _ready(x)
         return slot.__get__(x)
 
     def set(x: Any, value: Any) -> None:
-        ready(x)
+        _ready(x)
         slot.__set__(x, value)
 
     return property(get, set)
@@ -204,23 +207,31 @@ def complete(x: Any, own: type, origin: Any, like: Any = None) -> None:
 
 class Held:
     """The arrays that each step of a kind reads or writes: those that gradients are computed from, those that they are
-    written to, and those that the update writes. `lock` is held when methods are called, but for `release`, which is
-    also called when nothing else refers to such steps any more."""
+    written to, and those that the update writes. `lock` is held when methods are called, but for `dismiss`."""
 
     def __init__(self, read: Sequence[Any], computed: Sequence[Any], updated: Sequence[Any]) -> None:
         arrays = {id(x): x for x in [*read, *computed, *updated]}.values()
         self._classes = [(x, x.__class__, deferred_class(x.__class__)) for x in arrays]
+        self._elements = [*map(elements, arrays)]
         self._computed, self._updated = computed, updated
         self._storages: tuple[list[Storage], list[Storage]] = [], []
         """Of what is computed and what is updated, while the arrays are deferred."""
-        self._are_watched = False
+        self.are_watched = False
         """Whether compiled code depends on one of these."""
         self.are_deferred = False
+        """Whether all of them have been deferred, and none has been looked at since."""
 
     @property
     def classes(self) -> dict[int, type]:
         """The arrays' own classes, by their ids."""
         return {id(x): own for x, own, _ in self._classes}
+
+    @property
+    def are_intact(self) -> bool:
+        """Whether the arrays, which are not deferred, have the same class and memory as ever."""
+        if not all(map(is_, map(elements, [x for x, _, _ in self._classes]), self._elements)):
+            return False
+        return all(x.__class__ is own or isinstance(x, Deferred) for x, own, _ in self._classes)
 
     @property
     def may_be_shared(self) -> bool:
@@ -233,7 +244,7 @@ class Held:
             now.held.release()
         now.held = self
         computed, updated = self._storages = _storages(self._computed), _storages(self._updated)
-        self._are_watched = any(s.watched for s in [*computed, *updated])
+        self.are_watched = any(s.watched for s in [*computed, *updated])
         for x, _, kind in self._classes:
             x.__class__ = kind
         self.are_deferred = True
@@ -246,16 +257,26 @@ class Held:
         if has_updated:
             for s in updated:
                 s.version += 1
-        if self._are_watched:
+        if self.are_watched:
             EPOCH[0] += 1
 
     def release(self) -> None:
         """Makes the arrays ordinary ones again. May be called again if a signal's handler has ended it."""
+        if now.held is not self:
+            return  # no array is deferred because of this
         self.are_deferred = False
         for x, own, _ in self._classes:
             x.__class__ = own
-        if now.held is self:
-            now.held = None
+        now.held = None
+
+    def dismiss(self) -> None:
+        """`release`, when nothing else refers to such steps any more: whatever this thread is doing, so it cannot wait
+        for a lock. If there was something to wait for, it is done for who looks at an array."""
+        if lock.acquire(blocking=False):
+            try:
+                self.release()
+            finally:
+                lock.release()
 
 
 def _storages(arrays: Sequence[Any]) -> list[Storage]:

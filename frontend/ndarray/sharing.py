@@ -40,6 +40,7 @@ def from_numpy(ndarray: np.ndarray, zero_copy: bool = True) -> NDArray:
         raise ValueError("Only c-contiguous arrays are supported for zero-copy")
     element_type(ndarray.dtype)
     storage = _storage_at(_owner(ndarray).ctypes.data)
+    storage.aliased = True
     return _on(_writable_view(ndarray), storage)
 
 

@@ -513,6 +513,138 @@ def test_profiles_see_each_function() -> None:
     assert all(f"{program} (" in str(profile) for program in ("net_forward", "loss_backward", "net_backward", "step"))
 
 
+@pytest.mark.parametrize("optimizer, settings", [("sgld", {}), ("lbsgd", {"momentum": 0.5, "batch_scale": 2})])
+def test_updates_of_other_arrays_at_each_step(optimizer: str, settings: dict[str, Any]) -> None:
+    """Noise, or the sum of several batches' gradients."""
+    twins = [Twin(replays, optimizer, **settings) for replays in (True, False)]
+    for k in range(SEEN + 6):
+        for twin in twins:
+            mx.random.seed(k)
+            step(twin, *twin.batches[k % 3])
+            twin.look_at_all()
+    assert_same(*(twin.outcomes for twin in twins))
+
+
+def test_the_end_of_a_replay_leaves_the_arrays_of_another_alone(twins: tuple[Twin, Twin]) -> None:
+    """Another network has the same layers, and another trainer, which lasts longer."""
+    for twin in twins:
+        layers = nn.HybridSequential()
+        layers.add(*twin.net)
+        twin.net = layers
+        twin.net.hybridize()
+        old, twin.trainer = twin.trainer, gluon.Trainer(twin.net.collect_params(), "sgd", {"learning_rate": 0.1})
+        if twin is twins[1]:
+            twin.trainer._steps_left = 0
+        for k in range(SEEN + 2):
+            mx.random.seed(k)
+            step(twin, *twin.batches[k % 3])
+        del old
+        for _ in range(2):
+            step(twin, *twin.batches[0], lambda at, t, *_: t.look(t.trained[0].grad()) if at == 3 else None)
+    assert twins[0].trainer._replay is not None
+    assert_same(*(twin.outcomes for twin in twins))
+
+
+@pytest.mark.parametrize("place", ["defer", "note_writes", "release"])
+def test_an_alarm_in_the_middle(place: str, twins: tuple[Twin, Twin], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its handler raises while a step begins, or while one is computed for somebody who reads its loss."""
+    own = getattr(deferred.Held, place)
+
+    def interrupted(*args: Any) -> Any:
+        monkeypatch.setattr(deferred.Held, place, own)
+        if place == "release":
+            own(*args)
+        raise InterruptedError
+
+    def look(at: int, t: Twin, *rest: Any) -> None:
+        if at == 3:
+            t.look(t.trained[0].grad(), rest[-1])
+
+    twins[0].look_at_all()
+    twins[0].outcomes.clear()
+    for twin in twins:
+        if twin is twins[0]:
+            monkeypatch.setattr(deferred.Held, place, interrupted)
+        for _ in range(2):
+            mx.random.seed(1)
+            try:
+                step(twin, *twin.batches[0], look)
+            except InterruptedError:
+                if place == "defer":
+                    mx.random.seed(1)
+                    step(twin, *twin.batches[0], look)
+                else:  # after `backward`
+                    twin.look(twin.trained[0].grad())
+                    twin.trainer.step(5)
+        twin.look_at_all()
+    assert getattr(deferred.Held, place) is own
+    seen, wanted = (twin.outcomes for twin in twins)
+    assert_same(seen, wanted) if place == "defer" else assert_same(seen[1:], wanted[2:])
+
+
+def test_blocks_that_have_captured_a_gradient() -> None:
+    class Shifted(gluon.HybridBlock):
+        def hybrid_forward(self, F: Any, x: Any) -> Any:
+            return x + gradient
+
+    twin, block = Twin(True), Shifted()
+    twin.net = nn.Dense(4, in_units=6)
+    twin.net.initialize()
+    for each in (twin.net, block):
+        each.hybridize()
+    twin.params = [*twin.net.collect_params().values()]
+    twin.trainer = gluon.Trainer(twin.params, "sgd")
+    gradient = twin.params[0].grad()
+    zeros = mx.nd.zeros(gradient.shape)
+    for k in range(SEEN + 4):
+        block(zeros)
+        step(twin, *twin.batches[k % 3], lambda at, t, *_: at == 3 and t.look(block(zeros), gradient))
+    assert_same(twin.outcomes[0::2], twin.outcomes[1::2])
+
+
+def test_copies_of_trainers(twins: tuple[Twin, Twin]) -> None:
+    assert twins[0].trainer._replay is not None
+    for twin in twins:
+        copies = copy.deepcopy((twin.net, twin.trainer)), pickle.loads(pickle.dumps((twin.net, twin.trainer)))
+        for twin.net, twin.trainer in copies:
+            twin.params = [*twin.net.collect_params().values()]
+            twin.net.hybridize()
+            mx.random.seed(1)
+            step(twin, *twin.batches[0])
+            twin.look_at_all()
+    assert_same(*(twin.outcomes for twin in twins))
+
+
+def test_blocks_that_are_compiled_no_more() -> None:
+    twin, calls = ready(), []
+    own = type(twin.loss).hybrid_forward
+    twin.loss.__class__ = type(
+        "Told", (type(twin.loss),), {"hybrid_forward": lambda *a, **k: calls.append(0) or own(*a, **k)}
+    )
+    twin.net.hybridize(False, clear=False)
+    twin.loss.hybridize(False, clear=False)
+    for _ in range(3):
+        step(twin, *twin.batches[0])
+    assert len(calls) == 3
+
+
+def test_the_update_of_a_chain_keeps_no_arena_in_the_table_of_others() -> None:
+    twin = Twin(True, "lamb")
+    for k in range(SEEN + 2):
+        step(twin, *twin.batches[0], lambda at, t, *rest, k=k: k > SEEN and at == 3 and t.look(rest[-1]))
+    replay = twin.trainer._replay
+    chain = replay._chain.chain
+    step(twin, *twin.batches[0])
+    function = replay._update.function
+    slot = function.layout.arena_slot
+    assert {int(call.table[call.function.layout.arena_slot]) for call in chain._calls} == {chain._arena}
+    arena = function.arenas.take(function.working_memory)
+    replay._update.table[slot] = 0
+    step(twin, *twin.batches[0])
+    function.arenas.put(arena)
+    assert replay._update.table[slot] == 0, "whoever calls the update alone has a table of their own"
+
+
 def test_nothing_is_kept_alive() -> None:
     twin = ready()
     x, y = twin.batch(5)
