@@ -224,9 +224,11 @@ def test_importing_gluonjit_is_cheap():
 
 @pytest.mark.parametrize("module", ["gluonjit.ndarray", "gluonjit.gluon"])
 def test_importing_layers_imports_no_library_that_few_programs_need(module: str):
-    """Each of these takes milliseconds, so the functions that need it import it. NumPy may import some of them."""
+    """Each of these takes milliseconds, so the functions that need it import it. NumPy may import some of them. Large
+    packages of Gluon come when they are used."""
     rare = {"concurrent.futures", "difflib", "hashlib", "importlib.resources", "json", "logging", "multiprocessing"}
     rare |= {"gzip", "secrets", "tarfile", "tempfile", "traceback", "zipfile"}
+    rare |= {f"gluonjit.gluon.{package}" for package in ("contrib", "data", "model_zoo")}
     assert not (loaded_by(module) - loaded_by("numpy")) & rare
 
 

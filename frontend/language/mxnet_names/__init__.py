@@ -7,7 +7,7 @@ and modules by their full names: `ndarray.contrib`, not `nd.contrib`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import cache
 from importlib import import_module
 from types import ModuleType
@@ -211,8 +211,9 @@ def forward(module: str, implementation: ModuleType) -> Callable[[str], Any]:
     return find
 
 
-def explain(module: str) -> None:
-    """Makes the AttributeError of an imported module tell whether MXNet has the missing name.
+def explain(module: str, later: Collection[str] = ()) -> None:
+    """Makes the AttributeError of an imported module tell whether MXNet has the missing name. The submodules `later`
+    are imported when they are first used.
 
     Programs import from MXNet's inner modules, whose contents are distributed differently here: a name that MXNet has
     in `gluon.nn.conv_layers` is also looked up in `gluon.nn`.
@@ -220,6 +221,8 @@ def explain(module: str) -> None:
     namespace = sys.modules[module].__dict__
 
     def __getattr__(name: str) -> Any:
+        if name in later:
+            return import_module(f"{module}.{name}")
         package = module.rpartition(".")[0]
         if package not in ("", "gluonjit") and not name.startswith("_") and has(f"{module.partition('.')[2]}.{name}"):
             found = getattr(import_module(package), name, None)

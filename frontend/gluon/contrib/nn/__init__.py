@@ -10,6 +10,7 @@ from gluonjit.gluon.contrib.nn.basic_layers import (
     SparseEmbedding,
     SyncBatchNorm,
 )
+from gluonjit.language import mxnet_names as _mxnet_names
 
 __all__ = [
     "Concurrent",
@@ -21,3 +22,5 @@ __all__ = [
     "SparseEmbedding",
     "SyncBatchNorm",
 ]
+
+_mxnet_names.explain(__name__)

@@ -12,6 +12,7 @@ from gluonjit.gluon.contrib.rnn.conv_rnn_cell import (
     Conv3DRNNCell,
 )
 from gluonjit.gluon.contrib.rnn.rnn_cell import LSTMPCell, VariationalDropoutCell
+from gluonjit.language import mxnet_names as _mxnet_names
 
 __all__ = [
     "Conv1DGRUCell",
@@ -26,3 +27,5 @@ __all__ = [
     "LSTMPCell",
     "VariationalDropoutCell",
 ]
+
+_mxnet_names.explain(__name__)

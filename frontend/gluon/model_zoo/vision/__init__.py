@@ -59,6 +59,7 @@ from gluonjit.gluon.model_zoo.vision.vgg import (
     vgg19_bn,
 )
 from gluonjit.ir.opdef import did_you_mean
+from gluonjit.language import mxnet_names as _mxnet_names
 
 _MODELS: dict[str, Callable[..., Classifier]] = {
     "alexnet": alexnet,
@@ -167,3 +168,6 @@ def get_model(name: str, **kwargs: Any) -> Classifier:
             f"Model {name} is not supported{near or '.'} Available options are\n\t" + "\n\t".join(sorted(_MODELS))
         )
     return _MODELS[name](**kwargs)
+
+
+_mxnet_names.explain(__name__)
