@@ -84,10 +84,12 @@ class Tracer(Protocol):
 
 class _Running(threading.local):
     trace: Any = None
+    first: Any = None
 
 
 running = _Running()
-"""`running.trace` is this thread's running `Tracer`, or None."""
+"""`running.trace` is this thread's running `Tracer`, or None; `running.first` the call that completes the parameters of
+a block, whose operators wait (`ndarray.first_call.FirstCall`), or None."""
 
 
 def current_trace() -> Tracer | None:
@@ -105,14 +107,15 @@ class _Setting(Whole):
         self._trace = trace
 
     def _set(self) -> None:
-        self._before, running.trace = running.trace, self._trace
+        self._before = running.trace, running.first
+        running.trace, running.first = self._trace, None
         if self._trace is not None:
             mode.change(1)
 
     def _restore(self) -> None:
         if self._trace is not None:
             mode.change(-1)
-        running.trace = self._before
+        running.trace, running.first = self._before
 
 
 def tracing(trace: Tracer) -> Whole:
@@ -121,7 +124,7 @@ def tracing(trace: Tracer) -> Whole:
 
 
 def no_trace() -> Whole:
-    """A context in which functions compute at once, though a trace runs in this thread."""
+    """A context in which functions compute at once, though a trace or a call that waits runs in this thread."""
     return _Setting(None)
 
 
