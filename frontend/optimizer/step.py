@@ -18,7 +18,7 @@ import numpy as np
 from gluonjit.codes.compile_log import say_compiled
 from gluonjit.codes.store import Store
 from gluonjit.execution.backends import get_backend
-from gluonjit.ir.graph import Builder
+from gluonjit.ir.graph import Builder, Graph, inline
 from gluonjit.ir.quiet import quiet
 from gluonjit.ir.types import BF16, F16, F32, IRError, TensorType, dtype_of, type_of
 from gluonjit.language.source import quote, user_loc
@@ -196,20 +196,21 @@ class BoundStep:
         self._flat = [_is_flat(u) for u in updates]
         self._writes: list[list[int]] = []
         """For each update, the numbers of the arrays that it writes, among its `arrays`."""
+        rules: dict[Hashable, Graph] = {}
         for u, flat in zip(updates, self._flat):
-            names = [f"arg{k}" for k in range(len(u.arrays))]
-            values = [b.input(name, _type(x, flat)) for name, x in zip(names, u.arrays)]
-            grad, weight, *states = values
-            master = states.pop() if u.master is not None else None
-            kind = dtype_of(weight if master is None else master)
-            kind = F32 if kind in (F16, BF16) else kind
-            scalars = {name: b.input(name, TensorType(kind, ())) for name in u.scalars}
-            new, wide = update_rules.run(b, u.rule, weight, grad, states, scalars, master)
-            for old, value in zip((weight, *states), new):
-                b.update(old, value)
-            if master is not None:
-                b.update(master, wide)
-            self._writes.append([*range(1, 1 + len(new)), *([len(values) - 1] if master is not None else [])])
+            types = tuple([_type(x, flat) for x in u.arrays])
+            key = u.rule, types, u.master is None, tuple(u.scalars)
+            if key not in rules:  # of which a network has few
+                rules[key] = _graph_of_rule(u, types)
+            rule = rules[key]
+            inputs = [b.input(v.name, v.type) for v in rule.inputs[: len(types) + len(u.scalars)]]
+            new = inline(b, rule, inputs)
+            written = [*range(1, 1 + len(new))]
+            if u.master is not None:
+                written[-1] = len(types) - 1
+            for k, value in zip(written, new):
+                b.update(inputs[k], value)
+            self._writes.append(written)
         self._executable: Any = get_backend(None)(b.build([], {"in_place": True}), {})
         self._arrays: list[np.ndarray] = []
         self._rows: list[np.ndarray] = []
@@ -268,6 +269,18 @@ class BoundStep:
         self.call = self._executable.bind(inputs, results)
         self._arrays, self._rows = [x._array for u in updates for x in u.arrays], rows
         return True
+
+
+def _graph_of_rule(u: Update, types: Sequence[TensorType]) -> Graph:
+    """The new weight, states and master by the rule of an update, from its arrays, of these types, then its numbers."""
+    b = Builder("rule")
+    grad, weight, *states = [b.input(f"arg{k}", t) for k, t in enumerate(types)]
+    master = states.pop() if u.master is not None else None
+    kind = dtype_of(weight if master is None else master)
+    kind = F32 if kind in (F16, BF16) else kind
+    scalars = {name: b.input(name, TensorType(kind, ())) for name in u.scalars}
+    new, wide = update_rules.run(b, u.rule, weight, grad, states, scalars, master)
+    return b.build(new if master is None else [*new, wide])
 
 
 def _is_flat(u: Update) -> bool:
