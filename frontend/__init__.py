@@ -104,15 +104,23 @@ _OBJECTS = {
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        value: Any = importlib.import_module(f"gluonjit.{_MODULES[name]}")
+        value: Any = _imported(_MODULES[name])
     elif name in _OBJECTS:
-        value = getattr(importlib.import_module(f"gluonjit.{_OBJECTS[name]}"), name)
+        value = getattr(_imported(_OBJECTS[name]), name)
     else:
         from gluonjit.language.mxnet_names import no_attribute
 
         raise no_attribute(__name__, name, __dir__())
     globals()[name] = value
     return value
+
+
+def _imported(module: str) -> Any:
+    """A module of this package, imported without Python's garbage collector, which would take a tenth of the time."""
+    from gluonjit.runtime.collector import without_collector
+
+    with without_collector(once=True):
+        return importlib.import_module(f"gluonjit.{module}")
 
 
 class _Lacking:

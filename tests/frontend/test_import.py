@@ -56,6 +56,16 @@ def test_unknown_names():
         mx.autogard  # noqa: B018
 
 
+def test_importing_is_not_held_up_by_the_garbage_collector():
+    code = (
+        "import gc, gluonjit as mx; seen = []; gc.callbacks.append(lambda *event: seen.append(event)); "
+        "mx.gluon.nn.Dense; gc.callbacks.clear(); print(len(seen) // 2, gc.isenabled())"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    collections, is_on = run.stdout.split()
+    assert int(collections) < 5 and is_on == "True"  # it would be a hundred
+
+
 def test_importing_loads_nothing_else():
     code = "import sys, gluonjit; print(*[m for m in sys.modules if m.partition('.')[0] in ('gluonjit', 'numpy')])"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -255,7 +255,11 @@ INSIDE_FUNCTIONS = {
     "gluonjit.runtime": {"gluonjit.runtime.features"},
     "gluonjit.passes": {"gluonjit.passes.manager"},
     # A package that costs nothing until it is used (PEP 562), so that `import gluonjit.ir` is of the IR alone.
-    "gluonjit": {"gluonjit.language.mxnet_names.no_attribute", "gluonjit.language.mxnet_names.check_import"},
+    "gluonjit": {
+        "gluonjit.language.mxnet_names.no_attribute",
+        "gluonjit.language.mxnet_names.check_import",
+        "gluonjit.runtime.collector.without_collector",
+    },
     # A program that hybridizes nothing needs no compiler.
     "gluonjit.execution.backends": {
         "gluonjit.runtime.compiler.compile_graph",
