@@ -14,7 +14,7 @@ class KernelLibrary:
     """The kernels of one target, for one graph (`codegen.program.Library`)."""
 
     def __init__(self, target: Machine) -> None:
-        self._target = target
+        self._target = repr(target)
         self._is_on = not cache.why_off()
         self._keys: dict[str, str] = {}
         """The cache's key of each kernel, by its name."""

@@ -109,8 +109,13 @@ class Access(Indices):
 
     def _load_pattern(self, buffer: Buffer, base: Affine, pattern: list[int]) -> Val:
         """Lane k is element pattern[k] from `base` on; patterns start at 0 and are covered by a few vectors."""
-        width, span = self.width, max(pattern) + 1
+        width = self.width
         element = self.in_memory(buffer.dtype)
+        if pattern == list(range(width)):  # nearly all
+            pointer, scope = self._safe(buffer, *self._address(buffer, base), self.mask)
+            loaded = self._instruction(f"load {vector(width, element)}, ptr {pointer}", buffer, scope)
+            return self._register(loaded, buffer.dtype, True, scope)
+        span = max(pattern) + 1
         full = pattern + pattern[:1] * (width - len(pattern))
         if pattern == list(range(len(pattern))) and len(pattern) < width and self._masks_well(buffer.dtype):
             return self._load_masked(buffer, base, self._active(self.mask, len(pattern)))
@@ -122,8 +127,6 @@ class Access(Indices):
             text = f"load {vector(size, element)}, ptr {pointer}"
             pieces.append(self._instruction(text, buffer, scope))
         loaded = vector(size, element)
-        if len(pieces) == 1 and size == width and full == list(range(width)):
-            return self._register(pieces[0], buffer.dtype, True, scope)
         sources = [next(k for k in reversed(range(len(starts))) if starts[k] <= p) for p in full]
         picks = [p - starts[k] + size * k if k < 2 else 0 for p, k in zip(full, sources)]
         result = self._shuffle(loaded, pieces[0], pieces[min(1, len(pieces) - 1)], picks, scope)

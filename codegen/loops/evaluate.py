@@ -71,12 +71,14 @@ class Evaluator:
         self.frames: list[tuple[Value, Index]] = []
         """The elements that are being computed, outermost first."""
         self._depth = 0
+        self._ops: dict[Value, tuple[Any, tuple[Value, ...], dict[str, Any]]] = {}
+        """How ops compute their results: element functions, with operands and attributes."""
 
     def value(self, v: Value, index: Index) -> Any:
         """The element of `v` at `index`."""
         index = tuple([i if isinstance(i, Affine) else affine(i) for i in index])
         for i in index:
-            if i.size > _LONG:
+            if i.terms and i.size > _LONG:
                 index = tuple([self.s.named(i) if i.size > _LONG else i for i in index])
                 break
         memo = self.s.memo(index)
@@ -96,15 +98,17 @@ class Evaluator:
         return result
 
     def compute(self, v: Value, index: Index) -> Any:
-        op = self.body.producers.get(v)
-        if op is None:
-            return self.s.load_input(v, index)
-        definition = op.definition
-        if not isinstance(definition, Primitive) or definition.element is None or len(op.results) != 1:
-            raise IRError(f"{op.name} has no element function, so it cannot be part of a loop")
-        operands = [Operand(self, x) for x in op.operands]
-        attrs = without(op.attrs)
-        return definition.element(self.s, index, *operands, **attrs)
+        known = self._ops.get(v)
+        if known is None:
+            op = self.body.producers.get(v)
+            if op is None:
+                return self.s.load_input(v, index)
+            definition = op.definition
+            if not isinstance(definition, Primitive) or definition.element is None or len(op.results) != 1:
+                raise IRError(f"{op.name} has no element function, so it cannot be part of a loop")
+            known = self._ops[v] = definition.element, op.operands, without(op.attrs)
+        element, operands, attrs = known
+        return element(self.s, index, *[Operand(self, x) for x in operands], **attrs)
 
     def run(self, thunk: Callable[[], Any]) -> Any:
         """`thunk()`, which evaluates values. Chains of any length work: a value that is nested too deeply is computed
