@@ -7,7 +7,8 @@ Otherwise a gather. No element is touched that no active lane asks for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ class Buffer:
         self.scope = scope
         self.strides = strides
         self.streaming = False
-        """Whether whole vectors bypass the caches when written; the first element is then aligned to a vector."""
+        """Whether whole vectors bypass the caches when written, if the first element is aligned to a vector."""
 
     def flat(self, index: Index) -> Affine:
         """The offset in elements of `index` from the first element."""
@@ -57,6 +58,12 @@ class Access(Indices):
         self.square: tuple[Var, int, int] | None = None
         """(a loop variable, n, r): the element that is computed is row r of `width` rows, all of which are computed one
         after the other. The variable counts blocks of n rows, which are one square or several."""
+        self.aligned = ""
+        """Whether (i1) all results that may bypass the caches begin at multiples of a vector's size."""
+        self._streamed: list[tuple[str, int]] = []
+        """Stores of vectors past the caches that are still to be written, and the bytes of an element."""
+        self._together: Scope | None = None
+        """Where they will be."""
 
     def array(self, value: np.ndarray) -> Callable[[Index], Val]:
         """The elements of a constant."""
@@ -282,8 +289,7 @@ class Access(Indices):
         type, bools = vector(self.width, memory), vector(self.width, "i1")
         whole = count == self.width and self.tail is None
         if whole and buffer.streaming and e.is_multiple_of(self.width):
-            size, once = self.width * buffer.dtype.itemsize, self.f.module.nontemporal
-            self._emit_at(f"store {type} {data}, ptr {pointer}, align {size}, !nontemporal {once}", scope)
+            self._streamed.append((f"store {type} {data}, ptr {pointer}", buffer.dtype.itemsize))
         elif whole:
             self._write(f"store {type} {data}, ptr {pointer}", buffer, scope)
         elif count == 1 and self.tail is None:
@@ -301,6 +307,26 @@ class Access(Indices):
         else:
             part = self._shuffle(type, data, "poison", list(range(count)), scope)
             self._write(f"store {vector(count, memory)} {part}, ptr {pointer}", buffer, scope)
+
+    @contextmanager
+    def streaming_together(self) -> Iterator[None]:
+        """What is stored here past the caches is stored at the end, after one branch: only what begins at a multiple of
+        a vector's size can be, and where results begin is the caller's choice. Such loops wait for memory, so branches
+        cost them nothing, and a second loop would take LLVM as long as the first one."""
+        f, outer = self.f, self._together
+        self._together = f.scope
+        yield
+        self._together = outer
+        if not self._streamed or outer is f.scope:
+            return
+        stores, self._streamed = self._streamed, []
+        past = f", !nontemporal {f.module.nontemporal}"
+
+        def write(vectors: int, how: str) -> None:
+            for store, itemsize in stores:
+                f.emit(f"{store}, align {itemsize * vectors}{how}")
+
+        f.fork(self.aligned, lambda: write(self.width, past), lambda: write(1, ""))
 
     # ---- helpers
 

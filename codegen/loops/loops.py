@@ -138,25 +138,17 @@ def _write(s: Handler, nests: Iterable[_Nest]) -> None:
 
 
 def _write_streaming(s: Handler, nests: Sequence[_Nest]) -> None:
-    """`_write` past the caches where that is possible: only whole vectors at multiples of their size can be streamed,
-    and where results begin is the caller's choice. And where it is any good: a line that is written in pieces, with
+    """`_write` past the caches where that is possible, and where it is any good: a line that is written in pieces, with
     others between them, goes to memory piece by piece."""
-    f = s.f
     in_pieces = {buffer for group, plan in nests if not plan.writes_lines for buffer, _ in group}
     streamed = [b for b in dict.fromkeys(buffer for group, _ in nests for buffer, _ in group) if b not in in_pieces]
-    if not streamed:
-        _write(s, nests)
-        return
-    aligned = _all_aligned(f, streamed)
-    with f.if_(aligned):
-        for buffer in streamed:
-            buffer.streaming = True
-        _write(s, nests)
-        finish_streaming(f)
-    with f.if_(f.op(f"xor i1 {aligned}, true")):
-        for buffer in streamed:
-            buffer.streaming = False
-        _write(s, nests)
+    for buffer in streamed:
+        buffer.streaming = True
+    if streamed:
+        s.aligned = _all_aligned(s.f, streamed)
+    _write(s, nests)
+    if streamed:
+        finish_streaming(s.f)
 
 
 def _all_aligned(f: Function, buffers: Sequence[Buffer]) -> str:

@@ -89,7 +89,8 @@ class Rows(Access):
     def alternate(self, pieces: Iterable[Callable[[], object]]) -> None:
         """`Function.alternate`, unless a piece has rows of its own, as others put theirs into the same memory."""
         before = self._rows_made
-        self.f.alternate(pieces, lambda: self._rows_made == before)
+        with self.streaming_together():
+            self.f.alternate(pieces, lambda: self._rows_made == before)
 
     def _new_rows(self, kept: Mapping[Value, Axes], extents: Sequence[Extent], lane: Var | None) -> dict[Value, Row]:
         """Scratch memory for values that a reduction computes element by element."""

@@ -303,9 +303,10 @@ class NestWriter:
             block = self._counting(var, loop.index)
 
             def turned(value: Affine) -> None:
-                for j in range(size):
-                    s.square = (var, size, j % width)
-                    self._element(tuple(i.substitute({across: block * size + j, along: value}) for i in index))
+                with s.streaming_together():
+                    for j in range(size):
+                        s.square = (var, size, j % width)
+                        self._element(tuple(i.substitute({across: block * size + j, along: value}) for i in index))
                 s.square = None
 
             write = self._open_vectors if isinstance(extent(along), Dim) else self._vectors
@@ -398,8 +399,10 @@ class NestWriter:
                 at = at[len(own) :]
             return [self.s.evaluator.value(v, index) for _, v in self.group]
 
-        for (buffer, _), value in zip(self.group, self.s.evaluator.run(compute)):
-            self.s.store(buffer, index, value)
+        values = self.s.evaluator.run(compute)
+        with self.s.streaming_together():
+            for (buffer, _), value in zip(self.group, values):
+                self.s.store(buffer, index, value)
         for buffer, distance in self.fetched:
             self.s.fetch(buffer, buffer.flat(index) + distance)
 

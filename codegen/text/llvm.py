@@ -15,7 +15,7 @@ import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 KERNEL_PARAMS = (("ptr", "table"), ("i64", "thread"), ("i64", "nthreads"))
 """Every kernel's parameters: buffers (operands, results, scratch), this thread's number, and the number of threads."""
+
+_R = TypeVar("_R")
 
 _MEMORY = {"f16": "half", "bf16": "bfloat", "f32": "float", "f64": "double", "u8": "i8", "bool": "i8"}
 
@@ -558,12 +560,18 @@ class Function:
 
     def either(self, condition: str, type: str, then: Callable[[], str], otherwise: Callable[[], str]) -> str:
         """The value of `then` if `condition` (i1) holds, else that of `otherwise`; only one of them is computed."""
+        branches = self.fork(condition, then, otherwise)
+        return self.op(f"phi {type} " + ", ".join(f"[ {value}, %{label} ]" for label, value in branches))
+
+    def fork(self, condition: str, then: Callable[[], _R], otherwise: Callable[[], _R]) -> list[tuple[str, _R]]:
+        """Writes code that does `then` if `condition` (i1) holds, else `otherwise`. For both, the basic block that ends
+        it, and what the function returned."""
         parent = self.scope
         branches = []
-        for label, compute in ((self.label("then"), then), (self.label("otherwise"), otherwise)):
+        for label, write in ((self.label("then"), then), (self.label("otherwise"), otherwise)):
             self.scope = inner = Scope(parent, label)
             try:
-                branches.append((label, inner, compute()))
+                branches.append((label, inner, write()))
             finally:
                 self.scope = parent
             inner.close()
@@ -572,7 +580,7 @@ class Function:
         for label, inner, _ in branches:
             parent.lines += [f"{label}:", *inner.lines, f"  br label %{after}"]
         self.begin(after)
-        return self.op(f"phi {type} " + ", ".join(f"[ {value}, %{inner.label} ]" for _, inner, value in branches))
+        return [(inner.label, result) for _, inner, result in branches]
 
     @contextmanager
     def exit(self, *types: str, hint: str = "exit") -> Iterator[Exit]:
