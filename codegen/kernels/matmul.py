@@ -14,24 +14,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from gluonjit.codegen.kernels.epilogue import Epilogue, find_anchor
+from gluonjit.codegen.kernels.matmul_sizes import BLOCK, FAR, FEW_TERMS, SPREAD, any_product, is_worth_it, tiles_ahead
 from gluonjit.codegen.kernels.row_tiles import RowTiles, lowest_height
 from gluonjit.codegen.kernels.tiles import Fetch, Fetches, Tile, chains, prefetch
 from gluonjit.codegen.text.kernel_code import writes
 from gluonjit.codegen.text.llvm import Function, Module
-from gluonjit.ir.dims import Dim, Extent, divides, hint, is_static
+from gluonjit.ir.dims import Dim, Extent, divides, hint, is_static, named
 from gluonjit.ir.graph import Op
 from gluonjit.ir.kernels.product_plans import Matmul
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.windows import strides_of
 
-_SPREAD = 3
-"""The fewest row tiles over which prefetching the next panel is spread."""
-_AHEAD = 2048
-"""The least bytes of rows of the first operand between what is read and what is prefetched."""
-_FEW_TERMS = 64
-"""With fewer terms, a tile is done before the lines that it writes have come."""
-_SELDOM = 8
-"""How many times the tiles that are prefetched ahead a panel has, at least: its first tiles are not prefetched."""
 _TOUCHED = 8
 """The most rows of a panel that is not packed that a tile prefetches, all at once."""
 
@@ -48,7 +41,7 @@ def _same_sums(op: Op, target: Machine, least: int) -> bool:
     return all(chains(h * v, target) == chains(rows * v, target) for h in heights for v in vectors)
 
 
-@writes(Matmul, same_sums=_same_sums)
+@writes(Matmul, same_sums=_same_sums, for_any_size=any_product)
 def lower_matmul(name: str, op: Op, module: Module) -> None:
     """Appends the kernel to the module."""
     Product(module.function(name), op).write()
@@ -69,7 +62,10 @@ class Product:
         self.packed, self.ahead = plan.packed, plan.ahead
         b = body.inputs[1] if self.packed else anchor.operands[1]
         self.dtype = a.dtype
-        self.rows, self.columns, self.block, self.halved = plan.rows, plan.columns, plan.block, plan.halved
+        self.rows, self.columns, self.halved = plan.rows, plan.columns, plan.halved
+        self.for_any = plan.block == 0
+        """Whether it is for any size (`matmul_sizes`)."""
+        self.block: Any = named(BLOCK) if self.for_any else plan.block
         *self.batch, self.m, self.k = a.shape
         self.n = anchor.result.shape[-1]
         self.a_strides, self.b_strides = (strides_of(op, body.inputs.index(v)) for v in (a, b))
@@ -134,17 +130,17 @@ class Product:
     def tile(self, tile: Tile, rows: int, place: list[Any], x: str, w: str, number: Any) -> None:
         """Computes a register tile: the `number`-th of those that the thread computes in this panel."""
         ahead = self._tiles_ahead(rows)
-        if ahead and self.k < _FEW_TERMS:
-            later = [*place[:-2], self.f.add(place[-2], ahead * rows), place[-1]]
+        if ahead != 0 and self.k < FEW_TERMS:
+            later = [*place[:-2], self.f.add(place[-2], self.f.mul(ahead, rows)), place[-1]]
             self.epilogue.prefetch(tile, rows, later, written=True)
         else:
             self.epilogue.prefetch(tile, rows, place)
         weights = self._following(w, number)
         fetch: Fetch | Fetches | None = weights
-        if ahead and self.k >= self.n and self.a_strides[-2] == self.k:
-            # With more columns than terms, most of these rows would have been fetched for another panel.
+        if ahead != 0 and self._reads_on() and self.a_strides[-2] == self.k:
             size = rows * self.dtype.itemsize
-            begin = self.f.op(f"getelementptr i8, ptr {x}, i64 {ahead * size * self.k}")  # need not exist
+            offset = self.f.mul(ahead, size * self.k)
+            begin = self.f.op(f"getelementptr i8, ptr {x}, i64 {self.f.extent(offset)}")  # need not exist
             following = Fetch(begin, size, nearest=False)
             fetch = following if weights is None else Fetches((weights, following))
         self._touch_following(w, number)
@@ -161,31 +157,43 @@ class Product:
         )
         self.epilogue.write(tile, acc, place)
 
-    def _tiles_ahead(self, rows: int) -> int:
-        """How many tiles of the panel come before the one whose rows a tile of this height prefetches: so many that
-        memory delivers them in time. 0 if its own residual is all that is prefetched."""
+    def _tiles_ahead(self, rows: int) -> Any:
+        """How many tiles of the panel come before the one whose rows a tile of this height prefetches. 0 if its own
+        residual is all that is prefetched."""
         if not self.ahead:
             return 0
-        tiles = -(-_AHEAD // (rows * self.k * self.dtype.itemsize))
-        return tiles if tiles * _SELDOM <= self.block else 0
+        if isinstance(self.k, Dim):
+            return named(FAR) - 1
+        tiles = tiles_ahead(rows, self.k, self.dtype.itemsize)
+        return tiles if self.for_any or is_worth_it(tiles, self.block) else 0
+
+    def _reads_on(self) -> bool:
+        """Whether rows are prefetched: with more columns than terms, most would have been for another panel."""
+        return isinstance(self.k, Dim) if self.for_any else self.k >= self.n
 
     def _following(self, w: str, number: Any) -> Fetch | None:
         """The part of the next panel's weights to prefetch during one of this panel's tiles."""
-        tiles = min(self.block, self.tiles.low)
-        if not self.packed or tiles < _SPREAD:
-            return None
-        if tiles < self.block and isinstance(self.m, Dim):
-            number = self.f.min(number, tiles - 1)  # there may be more of them
-        step = -(-self.columns * self.dtype.itemsize // tiles)
-        f = self.f
+        f, size = self.f, self.columns * self.dtype.itemsize
+        step: Any
+        if self.for_any:
+            step = f.div(f.add(self.block, size - 1), self.block)
+        else:
+            tiles = min(self.block, self.tiles.low)
+            if not self.packed or tiles < SPREAD:
+                return None
+            if tiles < self.block and isinstance(self.m, Dim):
+                number = f.min(number, tiles - 1)  # there may be more of them
+            step = -(-size // tiles)
         panel = f.gep(self.scalar, w, self.panel_size)
-        return Fetch(f.gep("i8", panel, f.mul(number, self.k * step)), step, nearest=False)
+        return Fetch(f.gep("i8", panel, f.mul(number, f.mul(step, self.k))), step, nearest=False)
 
     def _touch_following(self, w: str, number: Any) -> None:
         """Prefetches a tile's part of the next panel's rows, where panels are read as they lie: `_following` for what
         has a line or two per term."""
+        if self.packed:
+            return
         f, apart, tiles = self.f, self.b_strides[-2], min(self.block, self.tiles.low)
-        if self.packed or tiles < _SPREAD or not is_static((self.n, self.k, apart)) or self.n <= self.columns:
+        if tiles < SPREAD or not is_static((self.n, self.k, apart)) or self.n <= self.columns:
             return
         rows = -(-self.k // tiles)
         if rows <= _TOUCHED:

@@ -4,7 +4,7 @@ A known number of rows gives tiles of one height and perhaps a lower last one. O
 heights that differ by one at most (17 rows in tiles of up to 8: 6, 6, 5), since a last tile of few rows would take
 about as long as a whole one. So there is code for every height that may occur, and a branch for each run of tiles.
 Where that would be too much code, all tiles get the same even height, and the last one begins earlier: it computes
-some rows again, to the same bits.
+some rows again, to the same bits. So does the last of many tiles, all of which are whole.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from typing import Any
 
 from gluonjit.codegen.text.llvm import Function
 from gluonjit.ir.dims import Dim, Extent, least_of_all, least_usual
+
+OVERLAPPING = 32
+"""Tiles of which the last one may compute rows again: at most a part in so many takes longer."""
 
 
 class RowTiles:
@@ -33,6 +36,10 @@ class RowTiles:
             self.count = -(-m // rows)
             self._whole: Any = m // rows
             self._rest = int(m % rows)
+            return
+        self._overlapping = least_of_all(m) >= OVERLAPPING * rows
+        if self._overlapping:
+            self.heights, self.count = [rows], f.div(f.add(m, rows - 1), rows)
             return
         self._same = few and unit == 1
         if self._same:
@@ -70,6 +77,10 @@ class RowTiles:
         """The tiles from number `start` to `stop` - 1: opens code for every height, and yields there a tile's number,
         first row and height."""
         f = self.f
+        if self.heights and self._overlapping:
+            with f.for_(start, stop, hint="tile") as loop:
+                yield loop.index, f.min(f.mul(loop.index, self.rows), f.sub(self.m, self.rows)), self.rows
+            return
         if self.heights:
             yield from self._of_same_height(start, stop) if self._same else self._nearly_equal(start, stop)
             return

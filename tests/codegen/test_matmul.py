@@ -5,17 +5,21 @@ import re
 import numpy as np
 import pytest
 
+from gluonjit.codegen.kernels.matmul_sizes import any_product
 from gluonjit.codegen.program import lower_kernel
 from gluonjit.codegen.target import named
 from gluonjit.codegen.text import llvm
 from gluonjit.ir.annotations import KERNEL
 from gluonjit.ir.graph import Builder
-from gluonjit.ir.interpreter import evaluate
+from gluonjit.ir.interpreter import evaluate, evaluate_op
 from gluonjit.ir.kernels.product_plans import Matmul
+from gluonjit.ir.structure import op_key
 from gluonjit.ir.types import BF16, BOOL, F16, F32, F64, I32, TensorType
 from gluonjit.passes import run_passes
+from gluonjit.runtime.arenas import aligned_copy
 from gluonjit.runtime.compiler import compile_graph
 from support.compare import close, difference
+from support.kernels import guarded, loaded
 from support.selected import TARGETS, kernel_name, run_selected, runnable
 
 
@@ -258,6 +262,72 @@ def test_every_number_of_threads_gives_the_same_bits(images, m, n, k):
     for nthreads in (2, 3, 4, 11, 64):
         together = run_selected(graph, inputs, runnable("host"), nthreads)
         np.testing.assert_array_equal(together.outputs[0], alone.outputs[0])
+
+
+ANY_SIZE = {
+    "rows that stay near": [(1103, 384, 64), (1103, 192, 96), (640, 192, 96)],
+    "rows that are fetched ahead": [(1103, 192, 1024), (1103, 384, 640), (1300, 192, 1024)],
+    "few terms": [(1103, 384, 48), (1103, 192, 48), (800, 384, 48)],
+}
+
+
+def opened(m, n, k, epilogue, target):
+    """The kernel's op, with open sizes, and the operands that it takes, of a dense layer; and what it should give."""
+    graph = dense(m, n, k, epilogue)
+    inputs = inputs_of(graph)
+    selected = run_passes(graph, ["fuse", "select"], target=target)
+    op = next(op for op in selected.ops if kernel_name(op) == "matmul")
+    known = dict(zip(selected.inputs, inputs))
+    for other in selected.ops:
+        if other is not op:
+            known.update(zip(other.results, evaluate_op(other, [known[v] for v in other.operands])))
+    return any_product(op, target), [aligned_copy(known[v]) for v in op.operands], evaluate(graph, inputs)[0][0]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", ANY_SIZE)
+def test_one_kernel_serves_products_of_any_size(name, target):
+    target = runnable(target)
+    for epilogue in ("none", "residual"):
+        compiled = {}
+        for m, n, k in ANY_SIZE[name]:  # other tiles may be chosen for another number of rows
+            general, operands, expected = opened(m, n, k, epilogue, target)
+            key = op_key(general.op)
+            if key not in compiled:
+                module = llvm.Module(target, tuple(general.sizes))
+                lower_kernel("k", general.op, module)
+                compiled[key] = loaded(module.text(), target)
+            results = [guarded(np.full(expected.shape, np.nan, np.float32), at_end=True) for _ in range(2)]
+            for nthreads, result in zip((1, 3), results, strict=True):
+                compiled[key].call("k", [*operands, result], nthreads, [*general.sizes.values()])
+            assert close(results[0], expected), difference(results[0], expected)
+            np.testing.assert_array_equal(*results)
+        assert len(compiled) < len(ANY_SIZE[name])
+
+
+def test_layers_of_other_sizes_compile_no_product(object_cache, lowered):
+    counts = []
+    for m, n, k in ANY_SIZE["rows that are fetched ahead"][:2]:
+        graph = dense(m, n, k, "relu")
+        inputs = inputs_of(graph)
+        lowered.clear()
+        (got,), _ = compile_graph(graph).run(inputs)
+        assert close(got, evaluate(graph, inputs)[0][0])
+        counts.append(lowered.count("matmul"))
+    assert counts == [1, 0]
+
+
+OWN_SIZE = {
+    "few rows": (100, 384, 64),
+    "a panel that is not full": (640, 200, 64),
+    "a remainder of terms": (640, 384, 100),
+}
+
+
+@pytest.mark.parametrize("name", OWN_SIZE)
+def test_other_products_have_code_of_their_own(name):
+    found, *_ = opened(*OWN_SIZE[name], "none", named("x86-64-v3"))
+    assert found is None or "k" not in found.sizes
 
 
 def test_long_sums_stay_accurate():
