@@ -49,7 +49,7 @@ from gluonjit.codegen.threads.calls import barrier
 from gluonjit.ir.dims import Dim, least_usual, named
 from gluonjit.ir.graph import Op
 from gluonjit.ir.kernels.product_plans import Winograd
-from gluonjit.ir.kernels.winograd_memory import WinogradMemory
+from gluonjit.ir.kernels.winograd_memory import WinogradMemory, is_nearly_filled
 from gluonjit.ir.windows import strides_of
 
 _SPREAD = 4
@@ -208,7 +208,12 @@ class _Winograd:
         for narrow in panel_variants(f, self.dtype, self.filters, columns, panel):
             # Columns that do not exist are zeros in the weights, and are never read in scratch memory.
             tile = Tile(f, self.dtype, narrow.vectors)
-            # The last tiles of all may not fill a register tile.
+            # The last tiles of all may not fill a register tile. Of many, they are computed with what happens to be in
+            # the memory after them, which spares the code for a lower one.
+            if isinstance(self.count, int) and is_nearly_filled(self.count, rows):
+                with f.for_(0, f.div(f.add(slots, rows - 1), rows), hint="tile") as loop:
+                    register_tile(tile, loop.index, rows)
+                continue
             if isinstance(self.count, int):
                 whole = f.div(slots, rows)
                 with f.for_(0, whole, hint="tile") as loop:

@@ -76,7 +76,10 @@ class WinogradMemory(NamedTuple):
         if isinstance(depth, Dim) or isinstance(filters, Dim):
             inputs, outputs = (Transformed.open(name, positions, machine) for name in "vm")
         else:
-            slots, columns = abs(tile.block) * tile.rows or tiles, -(-filters // tile.columns) * tile.columns
+            slots, columns = (
+                abs(tile.block) * tile.rows or _slots(tiles, tile.rows),
+                -(-filters // tile.columns) * tile.columns,
+            )
             inputs = Transformed.of(positions, slots, depth, itemsize, machine)
             outputs = Transformed.of(positions, slots, columns, itemsize, machine)
         # A vector at the end of a pixel is written as a whole.
@@ -90,6 +93,19 @@ class WinogradMemory(NamedTuple):
     @property
     def transformed(self) -> Any:
         return self.inputs.nbytes + self.outputs.nbytes
+
+
+_WASTE = 32
+"""The part of the products, at most, that may be of tiles that do not exist."""
+
+
+def is_nearly_filled(tiles: int, rows: int) -> bool:
+    """Whether register tiles of so many rows hold so many tiles with next to no room left."""
+    return -tiles % rows * _WASTE <= tiles
+
+
+def _slots(tiles: int, rows: int) -> int:
+    return aligned(tiles, rows) if is_nearly_filled(tiles, rows) else tiles
 
 
 def stride_unit(machine: Machine) -> int:

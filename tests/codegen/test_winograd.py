@@ -8,6 +8,8 @@ import pytest
 from gluonjit.codegen.kernels.linear_map import linear_map
 from gluonjit.codegen.kernels.tiles import Fetches, Tile
 from gluonjit.codegen.kernels.winograd_fetch import Pixels, Tiling, next_block
+from gluonjit.codegen.program import lower_kernel
+from gluonjit.codegen.target import named
 from gluonjit.codegen.text import llvm
 from gluonjit.common.cook_toom import POINTS, transform
 from gluonjit.ir.annotations import STRIDES, WORKSPACE
@@ -68,6 +70,8 @@ CASES = {
     "padding on one side": (both((7, 9), 16, 20, 3, low=(2, 0), high=(0, 2)), (4, 4, 4, 32, 1)),
     "padding beyond the window": (both((3, 4), 6, 9, 3, low=4, high=5), (4, 4, 4, 16, 2)),
     "negative padding": (both((12, 13), 8, 12, 3, low=-1, high=-2), (2, 2, 4, 16, 2)),
+    "many tiles": (both((48, 44), 16, 32, 3, low=1, high=1), (4, 4, 5, 32, 2)),
+    "many tiles, all together": (both((48, 44), 16, 32, 3, low=1, high=1), (4, 4, 5, 32, 0)),
     "one tile": (both((3, 3), 6, 9, 3, low=1, high=1), (4, 4, 1, 16, 1)),
     "one pixel": (both((1, 1), 6, 9, 3, low=1, high=1), (4, 4, 1, 16, 0)),
     "5x5": (both((11, 9), 10, 24, 5, low=2, high=2, epilogue="all"), (2, 2, 6, 32, 2)),
@@ -87,6 +91,20 @@ def test_convolution(name, target, tiled):
     target = runnable(target)
     tiled(*tile[:3], max(tile[3] // 16 * target.lanes(F32), target.lanes(F32)), *tile[4:])
     check(graph, exact, target)
+
+
+def test_many_tiles_need_no_lower_register_tile(tiled):
+    """The last of 27 register tiles of 5 has two tiles, the last of 3 four."""
+    tiled(4, 4, 5, 32, 2)
+    target = named("x86-64-v3")
+
+    def multiply_adds(size):
+        selected = run_passes(conv(size, 16, 32, 3, low=1, high=1), "fuse, select", target=target)
+        module = llvm.Module(target)
+        lower_kernel("k", next(op for op in selected.ops if kernel_name(op) == "winograd"), module)
+        return module.text().count("@llvm.fma")
+
+    assert multiply_adds((48, 44)) == multiply_adds((52, 40)) < multiply_adds((8, 28))
 
 
 @pytest.mark.parametrize("seed", range(12))
