@@ -97,7 +97,9 @@ class _Winograd:
         """A value of code where channels are open."""
         self.row_tiles = min(abs(plan.block), row_tiles) if is_open else plan.block or row_tiles
         """The register tiles of a panel over which fetching the next panel is spread."""
-        if plan.block > 0 and (isinstance(self.depth, Dim) or isinstance(self.filters, Dim)):
+        self.for_any = isinstance(self.depth, Dim) or isinstance(self.filters, Dim)
+        """Whether channels are open (`winograd_channels`); the size of the image is then open if tiles fill it."""
+        if plan.block > 0 and self.for_any:
             self.block = f.div(named(BLOCK), BLOCK_UNIT)
             self.row_tiles = _SPREAD
         self.positions, self.panels, _, _ = w.shape
@@ -210,7 +212,7 @@ class _Winograd:
             tile = Tile(f, self.dtype, narrow.vectors)
             # The last tiles of all may not fill a register tile. Of many, they are computed with what happens to be in
             # the memory after them, which spares the code for a lower one.
-            if isinstance(self.count, int) and is_nearly_filled(self.count, rows):
+            if is_nearly_filled(self.count, rows) if isinstance(self.count, int) else self.for_any:
                 with f.for_(0, f.div(f.add(slots, rows - 1), rows), hint="tile") as loop:
                     register_tile(tile, loop.index, rows)
                 continue

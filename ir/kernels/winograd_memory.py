@@ -105,7 +105,8 @@ def is_nearly_filled(tiles: int, rows: int) -> bool:
 
 
 def _slots(tiles: int, rows: int) -> int:
-    return aligned(tiles, rows) if is_nearly_filled(tiles, rows) else tiles
+    """The tiles for which there is memory: as many as register tiles hold, where none is lower."""
+    return tiles + (-tiles % rows if is_nearly_filled(tiles, rows) else 0)
 
 
 def stride_unit(machine: Machine) -> int:

@@ -1,5 +1,6 @@
 """Winograd convolutions: native, and by `evaluate`, against a direct convolution in float64."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -7,21 +8,25 @@ import pytest
 
 from gluonjit.codegen.kernels.linear_map import linear_map
 from gluonjit.codegen.kernels.tiles import Fetches, Tile
+from gluonjit.codegen.kernels.winograd_channels import any_channels
 from gluonjit.codegen.kernels.winograd_fetch import Pixels, Tiling, next_block
 from gluonjit.codegen.program import lower_kernel
 from gluonjit.codegen.target import named
 from gluonjit.codegen.text import llvm
 from gluonjit.common.cook_toom import POINTS, transform
-from gluonjit.ir.annotations import STRIDES, WORKSPACE
+from gluonjit.ir.annotations import SCRATCH, STRIDES, WORKSPACE
 from gluonjit.ir.graph import Builder
-from gluonjit.ir.interpreter import evaluate
+from gluonjit.ir.interpreter import evaluate, evaluate_op
 from gluonjit.ir.kernels.product_plans import Winograd
+from gluonjit.ir.structure import op_key
 from gluonjit.ir.types import F32, F64, TensorType
 from gluonjit.passes import run_passes, select_winograd
 from gluonjit.runtime import threads
+from gluonjit.runtime.arenas import aligned_array, aligned_copy
 from gluonjit.runtime.compiler import compile_graph
 from support.compare import difference
 from support.convolutions import conv
+from support.kernels import loaded
 from support.selected import in_turn, kernel_name, run_selected, runnable
 
 WITHIN = 5e-6
@@ -184,6 +189,44 @@ def test_channels_that_differ_share_a_kernel(name, tiled, object_cache, lowered)
         counts.append(lowered.count("winograd"))
     # One vector is code of its own, and 72 terms are no whole number of them.
     assert counts == [1, 0, 0, 0, 1, 1][: len(counts)]
+
+
+@pytest.mark.parametrize("apart", [1, 2])
+def test_images_of_other_sizes_share_a_kernel(apart, tiled):
+    """Also those whose result is every other pixel of a larger image, as those of a gradient's phases are."""
+    target = runnable("host")
+    tiled(4, 4, 5, 2 * target.lanes(F32), 2)
+    codes = {}
+    for size, depth in (((16, 24), 32), ((8, 40), 48)):
+        filters = 4 * target.lanes(F32)
+        graph, exact = both(size, depth, filters, 3, batch=8, low=1, high=1, epilogue="all")
+        inputs = inputs_of(graph)
+        selected = run_passes(graph, "fuse, select", target=target)
+        known = dict(zip(selected.inputs, inputs))
+        for op in selected.ops:
+            if kernel_name(op) == "winograd":
+                break
+            known.update(zip(op.results, evaluate_op(op, [known[v] for v in op.operands])))
+        whole = aligned_array((8, apart * size[0], apart * size[1], filters), np.dtype(np.float32))
+        if apart > 1:
+            image, row, pixel, _ = (n // 4 for n in whole.strides)
+            places = STRIDES((*[None] * len(op.operands), (image, row * apart, pixel * apart, 1)))
+            op = replace(op, attrs={**op.attrs, **places})
+        found = any_channels(op, target)
+        key = op_key(found.op)
+        if key not in codes:
+            module = llvm.Module(target, tuple(found.sizes))
+            lower_kernel("k", found.op, module)
+            codes[key] = loaded(module.text(), target)
+        whole[...] = 7
+        memory = aligned_array((SCRATCH.of(op),), np.dtype(np.uint8))
+        memory[:] = 255
+        operands = [aligned_copy(known[v]) for v in op.operands]
+        codes[key].call("k", [*operands, whole, memory], 1, [*found.sizes.values()])
+        expected = evaluate(exact, [x.astype(np.float64) for x in inputs])[0][0].astype(np.float32)
+        assert difference(whole[:, ::apart, ::apart], expected) < WITHIN
+        assert apart == 1 or (whole[:, 1::2] == 7).all() and (whole[:, :, 1::2] == 7).all()
+    assert len(codes) == 1
 
 
 def test_many_channels_and_a_tile_for_each_image(tiled):
