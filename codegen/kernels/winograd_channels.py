@@ -53,7 +53,7 @@ def any_channels(op: Op, target: Machine) -> AnySize | None:
     pixels: Shape = y.shape[1:-1]
     # What is fetched ahead is divided by the size for each register tile, and sizes should be known for that.
     if plan.block > 0 and not plan.ahead and is_nearly_filled(count, plan.rows):
-        pixels = tuple(_open_size(f"p{k}", n, m, sizes) for k, (n, m) in enumerate(zip(pixels, outputs, strict=True)))
+        pixels = tuple(open_size(f"p{k}", n, m, sizes) for k, (n, m) in enumerate(zip(pixels, outputs, strict=True)))
     opening = _Opening(y.shape, x.shape, (y.shape[0], *pixels), depth, filters)
     opened = _with_sizes(body, anchor, opening)
     if opened is None:
@@ -72,7 +72,7 @@ def any_channels(op: Op, target: Machine) -> AnySize | None:
     return found._replace(op=replace(found.op, attrs={**found.op.attrs, **STRIDES((*strides[:-1], apart))}))
 
 
-def _open_size(name: str, n: Any, outputs: int, sizes: dict[str, int]) -> Extent:
+def open_size(name: str, n: Any, outputs: int, sizes: dict[str, int]) -> Extent:
     """A size of the image, open if tiles fill it; a single one may do so."""
     if n % outputs or outputs == 1 and n < LOWEST:
         return n

@@ -12,11 +12,12 @@ been added, the sums are transformed. All threads do each step together, in memo
 product reads, memory does not grow with the batch, and the rounding error of long sums is bounded. Threads share
 positions, panels and channels, never a sum.
 
-One kernel serves any number of channels (`_with_any_channels`).
+One kernel serves any number of channels, and of pixels that tiles fill (`_with_any_channels`).
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from gluonjit.codegen.kernels.epilogue import find_anchor
@@ -24,12 +25,14 @@ from gluonjit.codegen.kernels.linear_map import linear_map
 from gluonjit.codegen.kernels.matmul import panel_variants, share, unravel
 from gluonjit.codegen.kernels.pixel_tiles import Axis
 from gluonjit.codegen.kernels.tiles import Rows, Tile, steps
+from gluonjit.codegen.kernels.winograd_channels import BLOCK, BLOCK_UNIT, open_size
 from gluonjit.codegen.kernels.winograd_windows import Image, Span, Tiled, Windows, clear, share_transform, vectors
 from gluonjit.codegen.loops.any_size import opened_axis
 from gluonjit.codegen.text.kernel_code import AnySize, writes
 from gluonjit.codegen.text.llvm import Function, Module
 from gluonjit.codegen.threads.calls import barrier
 from gluonjit.ir.annotations import GUARD, STRIDES
+from gluonjit.ir.dims import Dim, named
 from gluonjit.ir.graph import Builder, Op
 from gluonjit.ir.kernels.product_plans import WinogradGradient
 from gluonjit.ir.kernels.winograd_gradient_memory import OPEN, WinogradGradientMemory
@@ -48,7 +51,7 @@ def _memory(op: Op, target: Machine) -> WinogradGradientMemory:
 
 
 def _with_any_channels(op: Op, target: Machine) -> AnySize | None:
-    """The op with open channels; None where one code would not do for others."""
+    """The op with open channels, images and pixels; None where one code would not do for others."""
     anchor = find_anchor(op.regions[0])
     if STRIDES.of(op) or GUARD.of(op) is not None or op.regions[0].ops != (anchor,):
         return None
@@ -63,13 +66,17 @@ def _with_any_channels(op: Op, target: Machine) -> AnySize | None:
     memory = _memory(op, target)
     for name, array in zip(OPEN, (memory.x, memory.g, memory.sums), strict=True):
         sizes[f"{name}_tile"], sizes[f"{name}_position"] = (n // stride_unit(target) for n in array[1:])
-    b = Builder(op.regions[0].name, op.regions[0].level)
-    inputs = [
-        b.input(v.name, v.type.with_shape((*v.shape[:-1], n)))
-        for v, n in zip(op.regions[0].inputs, (channels, filters), strict=True)
+    sizes[BLOCK] = plan.block * BLOCK_UNIT
+    images, outputs = opened_axis("n", x.shape[0], 1, sizes), plan.outputs[-(x.ndim - 2) :]
+    pixels = [open_size(f"p{k}", n, m, sizes) for k, (n, m) in enumerate(zip(g.shape[1:-1], outputs, strict=True))]
+    shapes = [
+        (images, *(n + (a - b) for n, a, b in zip(pixels, x.shape[1:-1], g.shape[1:-1], strict=True)), channels),
+        (images, *pixels, filters),
     ]
+    b = Builder(op.regions[0].name, op.regions[0].level)
+    inputs = [b.input(v.name, v.type.with_shape(s)) for v, s in zip(op.regions[0].inputs, shapes, strict=True)]
     body = b.build(b.emit("conv", inputs, anchor.attrs))
-    return AnySize.of(op, body, sizes)
+    return AnySize.of(op, body, sizes, replace(plan, block=1))
 
 
 @writes(WinogradGradient, for_any_size=_with_any_channels)
@@ -86,9 +93,11 @@ class _Gradient:
         anchor = find_anchor(body)
         x, g = anchor.operands
         self.dtype = x.dtype
-        self.rows, self.columns, self.block = plan.rows, plan.columns, plan.block
+        self.rows, self.columns = plan.rows, plan.columns
         self.images, *size, self.channels = x.shape
         _, *count, self.filters = g.shape
+        for_any = isinstance(self.channels, Dim) and isinstance(self.filters, Dim)
+        self.block: Any = f.div(named(BLOCK), BLOCK_UNIT) if for_any else plan.block
         self.taps, low = anchor.result.shape[:-2], anchor.attrs["low"]
         axes = [Axis(n, m, r, 1, k, 1) for n, m, r, k in zip(size, count, self.taps, low, strict=True)]
         # A line of pixels is an image of one row.

@@ -207,10 +207,13 @@ def share_transform(
     """This thread's part of a transform of some tiles and all channels: `step(tile, slot, channels)`."""
     some = _CHANNELS * f.target.lanes(dtype)
     parts, count = f.div(f.add(channels, some - 1), some), f.sub(span.last, span.first)
-    with f.for_(*share(f, f.mul(count, parts)), hint="task") as task:
-        slot, part = unravel(f, task.index, [count, parts])
-        low = f.mul(part, some)
-        step(f.add(span.first, slot), slot, (low, f.min(f.add(low, some), channels)))
+    first, last = share(f, f.mul(count, parts))
+    # Tile by tile, as finding where one lies takes as long as transforming some channels.
+    with f.for_(f.div(first, parts), f.div(f.add(last, f.sub(parts, 1)), parts), hint="slot") as slot:
+        before = f.mul(slot.index, parts)
+        low = f.mul(f.max(f.sub(first, before), 0), some)
+        high = f.min(f.mul(f.sub(last, before), some), channels)
+        step(f.add(span.first, slot.index), slot.index, (low, high))
 
 
 def vectors(f: Function, dtype: DType, channels: Channels, count: Extent) -> Iterator[tuple[Tile, Any]]:

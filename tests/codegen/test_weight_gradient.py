@@ -181,6 +181,21 @@ def test_channels_that_differ_share_a_kernel_by_winograd(object_cache, lowered, 
     assert counts == [1, 0, 0, 0, 1]
 
 
+def test_images_of_other_sizes_share_a_kernel_by_winograd(object_cache, lowered, planned):
+    rng = np.random.default_rng(0)
+    counts = []
+    for size, batch, block in (((8, 8), 5, 20), ((12, 16), 3, 12), ((4, 8), 7, 10)):
+        planned(4, 4, 5, 16, block)
+        graph = backward(size, 32, 64, (3, 3), batch=batch, low=1, high=1)
+        inputs = [rng.standard_normal(v.shape).astype(np.float32) for v in graph.inputs]
+        lowered.clear()
+        (got,), _ = compile_graph(graph).run(inputs)
+        (expected,), _ = evaluate(graph, inputs)
+        assert difference(got, expected) < WITHIN
+        counts.append(lowered.count("winograd_gradient"))
+    assert counts == [1, 0, 0]
+
+
 @pytest.mark.parametrize("case", ["many rows", "far pixels of both", "pointwise, more than the near caches hold"])
 def test_any_number_of_threads_gives_the_same_bits(case):
     graph = CASES[case]
