@@ -177,12 +177,20 @@ def _guard_of(handler: Any) -> _Guard | None:
 
 def _deliver() -> None:
     """Has the signals handled that waited, as if they came where the context is."""
-    number = _waiting[0]
-    _waiting[:] = [other for other in _waiting if other != number]
-    handler = _handler(number)
-    guard = _guard_of(handler)
-    if handler is not None:
-        (handler if guard is None else guard.handler)(number, sys._getframe(2))
+    frame = sys._getframe(2)
+    try:
+        while _waiting:
+            number = _waiting[0]
+            _waiting[:] = [other for other in _waiting if other != number]
+            handler = _handler(number)
+            guard = _guard_of(handler)
+            if handler is not None:
+                (handler if guard is None else guard.handler)(number, frame)
+    finally:  # after an error of a handler, the others come again, as soon as Python looks for signals
+        others = [*dict.fromkeys(_waiting)]
+        _waiting.clear()
+        for number in others:
+            _signal.raise_signal(number)
 
 
 def arrived() -> bool:

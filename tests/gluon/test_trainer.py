@@ -13,7 +13,7 @@ from gluonjit import gluon, nd
 from gluonjit.base import MXNetError
 from gluonjit.contrib.amp.loss_scaler import LossScaler
 from gluonjit.gluon import utils
-from gluonjit.language.interrupts import Uninterrupted
+from gluonjit.language.interrupts import Uninterrupted, Whole
 from gluonjit.ndarray import NDArray
 from gluonjit.runtime.mode import MODE
 from support import optimizer_cases
@@ -439,6 +439,32 @@ def test_errors_of_signal_handlers_restore_modes_wherever_they_come(number, hand
         assert signal.getsignal(number) is handler
     signal.signal(number, old)
     assert places > 100
+
+
+def test_all_signals_that_waited_are_handled():
+    """Also those behind one whose handler raises an error."""
+
+    class Raising(Whole):
+        def _set(self):
+            self.coming = [signal.SIGUSR1, signal.SIGUSR2]
+
+        def _restore(self):
+            while self.coming:
+                signal.raise_signal(self.coming.pop(0))
+
+    handled = []
+    old = [signal.signal(signal.SIGUSR1, _time_is_up)]
+    old.append(signal.signal(signal.SIGUSR2, lambda number, _: handled.append(number)))
+    try:
+        with pytest.raises(TimeIsUp), Raising():
+            pass
+        signal.signal(signal.SIGUSR1, lambda number, _: handled.append(number))
+        with Raising():
+            pass
+    finally:
+        for number, handler in zip((signal.SIGUSR1, signal.SIGUSR2), old):
+            signal.signal(number, handler)
+    assert handled == [signal.SIGUSR2, signal.SIGUSR1, signal.SIGUSR2]
 
 
 def test_errors_of_signal_handlers_leave_whole_steps():
