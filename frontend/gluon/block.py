@@ -23,14 +23,13 @@ from gluonjit.context import Context
 from gluonjit.execution.backends import check_options, get_backend, get_ready, parsed_flags
 from gluonjit.gluon import export
 from gluonjit.gluon.base_block import Block
-from gluonjit.gluon.parameter import ParameterDict, unfinished
+from gluonjit.gluon.parameter import ParameterDict
 from gluonjit.gluon.utils import HookHandle, tensor_kinds
 from gluonjit.language import forms
 from gluonjit.language.modes import is_training
 from gluonjit.language.running import running
 from gluonjit.language.source import stacklevel
 from gluonjit.ndarray import NDArray
-from gluonjit.ndarray.first_call import may_wait, postponing
 from gluonjit.symbol import Symbol
 from gluonjit.trace import parameter_shapes
 from gluonjit.trace.recorder import explain_call
@@ -387,12 +386,6 @@ class HybridBlock(Block):
     def _run_as_python(self, x: Any, *args: Any) -> Any:
         if self._jit_debug_results is not None:
             self._jit_debug_results = {}  # of another call
-        if unfinished and may_wait() and any(p._deferred_init for p in self.collect_params().values()):
-            with postponing():
-                return self._run_with_arrays(x, *args)
-        return self._run_with_arrays(x, *args)
-
-    def _run_with_arrays(self, x: Any, *args: Any) -> Any:
         params: dict[str, Any] = {}
         device = device_of(x, args)
         for name, p in self._reg_params.items():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from contextlib import nullcontext
 from typing import Any
-from weakref import WeakSet
 
 import numpy as np
 
@@ -31,8 +30,6 @@ __all__ = ["Constant", "DeferredInitializationError", "Parameter", "ParameterDic
 _CPU = context.cpu(0)
 _INITIALIZING = forks.renewed()
 """Held while a postponed initialization runs: threads may make the first call of a block at once."""
-unfinished: WeakSet[Parameter] = WeakSet()
-"""Those whose initialization is postponed, and others that have a value by now."""
 
 
 class DeferredInitializationError(MXNetError):
@@ -228,7 +225,6 @@ class Parameter(Releasable):
             self._finish_deferred_init(postponed=False)
         else:
             self._rebind(None)
-            unfinished.add(self)
 
     def _complete_shape(self, shape: tuple[int, ...]) -> None:
         """Sets the complete shape, and runs an initialization that was postponed until it was known."""
@@ -262,7 +258,6 @@ class Parameter(Releasable):
             self._of_numpy = is_np_array()
             self._place(data, ctx_list)
             self._deferred_init = ()  # now: another thread that finds it empty reads the value
-            unfinished.discard(self)
 
     def _place(self, data: ndarray.NDArray, contexts: list[context.Context]) -> None:
         """Sets the arrays of all contexts to copies of `data`; the first is `data` itself if it is on that context."""

@@ -84,12 +84,10 @@ class Tracer(Protocol):
 
 class _Running(threading.local):
     trace: Any = None
-    first: Any = None
 
 
 running = _Running()
-"""`running.trace` is this thread's running `Tracer`, or None; `running.first` the call that completes the parameters of
-a block, whose operators wait (`ndarray.first_call.FirstCall`), or None."""
+"""`running.trace` is this thread's running `Tracer`, or None."""
 
 
 def current_trace() -> Tracer | None:
@@ -107,15 +105,14 @@ class _Setting(Whole):
         self._trace = trace
 
     def _set(self) -> None:
-        self._before = running.trace, running.first
-        running.trace, running.first = self._trace, None
+        self._before, running.trace = running.trace, self._trace
         if self._trace is not None:
             mode.change(1)
 
     def _restore(self) -> None:
         if self._trace is not None:
             mode.change(-1)
-        running.trace, running.first = self._before
+        running.trace = self._before
 
 
 def tracing(trace: Tracer) -> Whole:
@@ -124,7 +121,7 @@ def tracing(trace: Tracer) -> Whole:
 
 
 def no_trace() -> Whole:
-    """A context in which functions compute at once, though a trace or a call that waits runs in this thread."""
+    """A context in which functions compute at once, though a trace runs in this thread."""
     return _Setting(None)
 
 

@@ -1,12 +1,11 @@
 """Arrays whose elements a deferred step of training reads or makes: whoever looks at them has it computed first.
 
 The calls of a step of training may wait until its last one, the update of the weights, and then run together
-(`execution/step_replay.py`); so may operators until somebody looks at their results (`ndarray/first_call.py`). Until
-then, arrays of two sorts are *deferred*: the results, which have no elements yet, and those that the step reads or
-writes, such as parameters and gradients, whose elements must not change before, or are out of date. An array is
-deferred by its class, a subclass of its own one in which its slots are properties: each access to elements, gradient or
-storage first has the step computed that waits (`settle`). So no other code has to know of deferral. Shapes and element
-types are known.
+(`execution/step_replay.py`). Until then, arrays of two sorts are *deferred*: the results, which have no elements yet,
+and those that the step reads or writes, such as parameters and gradients, whose elements must not change before, or are
+out of date. An array is deferred by its class, a subclass of its own one in which its slots are properties: each
+access to elements, gradient or storage first has the step computed that waits (`settle`). So no other code has to know
+of deferral. Shapes and element types are known.
 
 The arrays that each step reads or writes stay deferred from one step to the next, though their elements are up to date
 (`Held`): as long as nobody looks at one of them, nothing about them has to be checked again.
@@ -23,8 +22,6 @@ from weakref import WeakSet
 import numpy as np
 
 from gluonjit.base import MXNetError
-from gluonjit.language.modes import modes
-from gluonjit.language.running import running
 from gluonjit.ndarray.ndarray import NDArray
 from gluonjit.runtime import forks
 from gluonjit.runtime.storage import EPOCH, Storage
@@ -132,16 +129,6 @@ class Deferred:
         """Has the array computed."""
         _ready(self)
 
-    def reshape(self, *shape: Any, **kwargs: Any) -> Any:
-        """A view, which waits, too, in a call whose operators do (`ndarray/first_call.py`)."""
-        if running.first is None or modes.recording:
-            return super().reshape(*shape, **kwargs)  # type: ignore[misc]
-        return NDArray.reshape.__wrapped__(self, *shape, **kwargs)  # type: ignore[attr-defined]
-
-    def _in_shape(self, shape: tuple[int, ...]) -> Any:
-        found = None if running.first is None else running.first.reshape(self, shape)
-        return super()._in_shape(shape) if found is None else found  # type: ignore[misc]
-
     def __reduce_ex__(self, protocol: Any) -> Any:
         _ready(self)
         return self.__reduce_ex__(protocol)  # of the array's own class, which it has again
@@ -153,7 +140,7 @@ def _ready(x: Any) -> None:
         if isinstance(x, Deferred):
             settle()
         if isinstance(x, Deferred):
-            raise MXNetError("this result does not exist, since what computes it has failed")
+            raise MXNetError("this result does not exist, since the step of training that computes it has failed")
 
 
 def _settled(name: str) -> property:

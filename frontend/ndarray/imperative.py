@@ -135,15 +135,10 @@ def invoke(
     """
     if running.trace is not None:
         return running.trace.invoke(op, inputs, attrs, out, name, attr, hint)
-    raw = attrs
     try:
-        call, attrs = _call(op, raw)
+        call, attrs = _call(op, attrs)
     except OperatorError as e:
         raise OperatorError(f"{e}{quote(user_loc())}") from None
-    if running.first is not None and out is None:
-        waiting = running.first.invoke(op, inputs, raw, attrs, call.visible)
-        if waiting is not None:
-            return waiting[0] if len(waiting) == 1 else waiting
     plain = True
     for x in inputs:
         if x.__class__ is not NDArray:

@@ -489,17 +489,14 @@ class NDArray(NDArrayMethods):
                 "Accepted keyword arguments are 'shape' and 'reverse'."
             )
         try:
-            target, size = _decoded(self.shape, shape, bool(kwargs.get("reverse", False)))
+            target, size = _decoded(self._array.shape, shape, bool(kwargs.get("reverse", False)))
         except OperatorError as e:
             raise self._refused(OperatorError, "reshape", e) from None
-        if size != self.size:
+        if size != self._array.size:
             kind, which = (MXNetError, "larger") if size > self.size else (ValueError, "smaller")
             why = f"Cannot reshape array of size {self.size} into shape {shape}, which is {which}"
             raise self._refused(kind, "reshape", why)
-        return self._in_shape(target)
-
-    def _in_shape(self, shape: tuple[int, ...]) -> NDArray:
-        return self._view(self._array.reshape(shape))
+        return self._view(self._array.reshape(target))
 
     @property
     def T(self) -> NDArray:
@@ -507,7 +504,7 @@ class NDArray(NDArrayMethods):
 
     def _reshaped(self, shape: Iterable[int]) -> NDArray:
         """A view of another shape. `reshape` records it, but means something else by 0."""
-        return self.reshape(tuple(shape)) if self.size else self._in_shape(tuple(shape))
+        return self.reshape(tuple(shape)) if self.size else self._view(self._array.reshape(tuple(shape)))
 
     def flatten(self, inplace: bool = False) -> NDArray:
         """The array of shape (n, …) as a matrix (n, product of the other dimensions); a copy unless `inplace`."""
