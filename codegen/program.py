@@ -31,7 +31,7 @@ from gluonjit.codegen.threads.stamps import Stamps
 from gluonjit.ir.annotations import GUARD, KERNEL, SCRATCH, STRIDES, THREADS, WORKSPACE, WORKSPACE_OFFSET
 from gluonjit.ir.buffers import runs_kernel
 from gluonjit.ir.cost import nanoseconds
-from gluonjit.ir.dims import Dim, Extent, aligned, most, relying, right_either_way
+from gluonjit.ir.dims import Dim, Extent, Undecided, aligned, most, relying, right_either_way
 from gluonjit.ir.graph import Graph, Op
 from gluonjit.ir.kernels.element_plans import Loops
 from gluonjit.ir.kernels.op_plans import Loop
@@ -302,7 +302,10 @@ class _Lowering:
             return AnySize(op, {})
         number = self._number(op)
         if number not in self._for_any:
-            self._for_any[number] = code.for_any_size(op, self.target)
+            try:
+                self._for_any[number] = code.for_any_size(op, self.target)
+            except Undecided:  # this code has to know the op's sizes
+                self._for_any[number] = None
         return self._for_any[number] or AnySize(op, {})
 
     def kernel(self, op: Op, alone: bool, brief: bool = False, own: tuple[str, ...] = ()) -> str:

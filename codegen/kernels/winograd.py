@@ -291,7 +291,7 @@ class _Winograd:
         """Stores the pixels of the tile that exist, one by one, from the stack."""
         f, (image, y, x, c) = self.f, index
         width = len(lines[0])
-        parked = f.shared_alloca(tile.vector, f.target.num_vector_registers, self.align)
+        parked = f.shared_alloca(tile.vector, max(f.target.num_vector_registers, len(lines) * width), self.align)
         for k, v in enumerate(v for line in lines for v in line):
             f.store(tile.vector, v, f.gep(tile.vector, parked, k))
         with f.for_(0, f.min(size[0], len(lines)), hint="row") as row:

@@ -53,7 +53,10 @@ def any_channels(op: Op, target: Machine) -> AnySize | None:
     pixels: Shape = y.shape[1:-1]
     # What is fetched ahead is divided by the size for each register tile, and sizes should be known for that.
     if plan.block > 0 and not plan.ahead and is_nearly_filled(count, plan.rows):
-        pixels = tuple(open_size(f"p{k}", n, m, sizes) for k, (n, m) in enumerate(zip(pixels, outputs, strict=True)))
+        pixels = tuple(
+            open_size(f"p{k}", n, m, i - n, sizes)
+            for k, (n, m, i) in enumerate(zip(pixels, outputs, x.shape[1:-1], strict=True))
+        )
     opening = _Opening(y.shape, x.shape, (y.shape[0], *pixels), depth, filters)
     opened = _with_sizes(body, anchor, opening)
     if opened is None:
@@ -72,12 +75,14 @@ def any_channels(op: Op, target: Machine) -> AnySize | None:
     return found._replace(op=replace(found.op, attrs={**found.op.attrs, **STRIDES((*strides[:-1], apart))}))
 
 
-def open_size(name: str, n: Any, outputs: int, sizes: dict[str, int]) -> Extent:
-    """A size of the image, open if tiles fill it; a single one may do so."""
+def open_size(name: str, n: Any, outputs: int, more: Any, sizes: dict[str, int]) -> Extent:
+    """A size of the result's image, open if tiles fill it; a single one may do so. The input's is larger by `more`,
+    which is negative where much is padded: sizes are counted from the first one whose input has a pixel."""
     if n % outputs or outputs == 1 and n < LOWEST:
         return n
-    sizes[name] = n // outputs + 1
-    return outputs * named(name) - outputs
+    fewest = max(1, -((more - 1) // outputs))
+    sizes[name] = n // outputs - fewest + LOWEST
+    return outputs * named(name) + outputs * (fewest - LOWEST)
 
 
 def _open_strides(strides: Sequence[Any], known: Sequence[Any], opened: Shape) -> tuple[Extent, ...] | None:

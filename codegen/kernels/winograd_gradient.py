@@ -68,7 +68,8 @@ def _with_any_channels(op: Op, target: Machine) -> AnySize | None:
         sizes[f"{name}_tile"], sizes[f"{name}_position"] = (n // stride_unit(target) for n in array[1:])
     sizes[BLOCK] = plan.block * BLOCK_UNIT
     images, outputs = opened_axis("n", x.shape[0], 1, sizes), plan.outputs[-(x.ndim - 2) :]
-    pixels = [open_size(f"p{k}", n, m, sizes) for k, (n, m) in enumerate(zip(g.shape[1:-1], outputs, strict=True))]
+    both = zip(x.shape[1:-1], g.shape[1:-1], outputs, strict=True)
+    pixels = [open_size(f"p{k}", n, m, i - n, sizes) for k, (i, n, m) in enumerate(both)]
     shapes = [
         (images, *(n + (a - b) for n, a, b in zip(pixels, x.shape[1:-1], g.shape[1:-1], strict=True)), channels),
         (images, *pixels, filters),

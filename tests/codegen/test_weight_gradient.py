@@ -181,12 +181,13 @@ def test_channels_that_differ_share_a_kernel_by_winograd(object_cache, lowered, 
     assert counts == [1, 0, 0, 0, 1]
 
 
-def test_images_of_other_sizes_share_a_kernel_by_winograd(object_cache, lowered, planned):
+@pytest.mark.parametrize("padding", [1, 3])
+def test_images_of_other_sizes_share_a_kernel_by_winograd(padding, object_cache, lowered, planned):
     rng = np.random.default_rng(0)
     counts = []
     for size, batch, block in (((8, 8), 5, 20), ((12, 16), 3, 12), ((4, 8), 7, 10)):
         planned(4, 4, 5, 16, block)
-        graph = backward(size, 32, 64, (3, 3), batch=batch, low=1, high=1)
+        graph = backward(size, 32, 64, (3, 3), batch=batch, low=padding, high=padding)
         inputs = [rng.standard_normal(v.shape).astype(np.float32) for v in graph.inputs]
         lowered.clear()
         (got,), _ = compile_graph(graph).run(inputs)

@@ -191,15 +191,16 @@ def test_channels_that_differ_share_a_kernel(name, tiled, object_cache, lowered)
     assert counts == [1, 0, 0, 0, 1, 1][: len(counts)]
 
 
-@pytest.mark.parametrize("apart", [1, 2])
-def test_images_of_other_sizes_share_a_kernel(apart, tiled):
-    """Also those whose result is every other pixel of a larger image, as those of a gradient's phases are."""
+@pytest.mark.parametrize(("apart", "padding"), [(1, 1), (2, 1), (1, 3)])
+def test_images_of_other_sizes_share_a_kernel(apart, padding, tiled):
+    """Also those whose result is every other pixel of a larger image, as those of a gradient's phases are, and those
+    that are padded by more than the window."""
     target = runnable("host")
     tiled(4, 4, 5, 2 * target.lanes(F32), 2)
     codes = {}
     for size, depth in (((16, 24), 32), ((8, 40), 48)):
         filters = 4 * target.lanes(F32)
-        graph, exact = both(size, depth, filters, 3, batch=8, low=1, high=1, epilogue="all")
+        graph, exact = both(size, depth, filters, 3, batch=8, low=padding, high=padding, epilogue="all")
         inputs = inputs_of(graph)
         selected = run_passes(graph, "fuse, select", target=target)
         known = dict(zip(selected.inputs, inputs))
@@ -207,7 +208,8 @@ def test_images_of_other_sizes_share_a_kernel(apart, tiled):
             if kernel_name(op) == "winograd":
                 break
             known.update(zip(op.results, evaluate_op(op, [known[v] for v in op.operands])))
-        whole = aligned_array((8, apart * size[0], apart * size[1], filters), np.dtype(np.float32))
+        height, width = (apart * (n + 2 * padding - 2) for n in size)
+        whole = aligned_array((8, height, width, filters), np.dtype(np.float32))
         if apart > 1:
             image, row, pixel, _ = (n // 4 for n in whole.strides)
             places = STRIDES((*[None] * len(op.operands), (image, row * apart, pixel * apart, 1)))
