@@ -119,6 +119,7 @@ class BlockCompiler:
     def code(self, call: Arguments, args: Sequence[Any], waits: bool) -> BlockCode:
         """The code for a call, made if need be. `waits`: until it is compiled; else it may still be compiling."""
         deferred.settle()  # not while a trace runs
+        deferred.release()
         with self.store.lock, without_collector():
             key: Any = call[KEY]
             types = call.types

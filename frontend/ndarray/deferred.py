@@ -78,12 +78,10 @@ observed = _Observed()
 
 
 def settle() -> None:
-    """Computes the step that waits, if there is one. No array is deferred any more."""
+    """Computes the step that waits, if there is one."""
     with lock:
         if now.step is not None:
             now.step.settle()
-        if now.held is not None:
-            now.held.release()
 
 
 def release() -> None:
@@ -139,6 +137,7 @@ def _ready(x: Any) -> None:
     with lock:
         if isinstance(x, Deferred):
             settle()
+            release()
         if isinstance(x, Deferred):
             raise MXNetError("this result does not exist, since the step of training that computes it has failed")
 

@@ -122,6 +122,8 @@ def test_a_step_is_one_native_call(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = launches(monkeypatch)
     loss = step(twin, *twin.batches[1])
     assert len(calls) == 1
+    mx.nd.waitall()
+    assert deferred.now.held is not None, "programs wait at each step"
     before = twin.net.explain().parts_of_steps
     assert before and f"{before} as parts of whole steps" in str(twin.net.explain())
     assert type(loss) is NDArray and np.isfinite(loss.asnumpy()).all()
