@@ -211,12 +211,11 @@ def _join_first(group: Group, again: ComputeAgain, group_of: dict[Op, Group]) ->
         return  # a concat may have it written in its place
     if first.reps.get(result, 1.0) > 1 or len(both) > MAX_OPS or len(operands_of(both)) > MAX_OPERANDS:
         return
-    for v, reps in group.reps.items():
-        first.reps[v] = max(first.reps.get(v, 0.0), reps)
     for v in operands_of(group.ops):
         if group in again.readers.get(v, ()):
             again.readers[v] = again.readers[v] - {group} | {first}
-    first.ops, first.several = both, True
+    first.take(group)
+    first.several = True
     first.shared.add(group.root)
     group_of.update((op, first) for op in group.ops if group_of.get(op) is group)
 
@@ -248,12 +247,11 @@ def _leave_slope(group: Group, again: ComputeAgain, group_of: dict[Op, Group]) -
             continue
         if v in operands_of(group.ops - moved):
             continue  # the epilogue would read it from a group that is no more
-        for x, reps in made.reps.items():
-            other.reps[x] = max(other.reps.get(x, 0.0), reps)
         for x in operands_of(made.ops):
             if made in again.readers.get(x, ()):
                 again.readers[x] = again.readers[x] - {made} | {other}
-        other.ops, other.several = other.ops | made.ops | moved, True
+        other.take(made)
+        other.ops, other.several = other.ops | moved, True
         other.shared.add(slopes[0])
         group.ops = group.ops - moved
         for x in operands_of(moved) - operands_of(group.ops):
@@ -290,9 +288,7 @@ def _join_sums(graph: Graph, group_of: dict[Op, Group]) -> None:
             if later is None or not _can_join(group, later, graph, position):
                 later = group
                 continue
-            later.ops |= group.ops
-            for v, reps in group.reps.items():
-                later.reps[v] = max(later.reps.get(v, 0.0), reps)
+            later.take(group)
             later.sums |= {group.root}
             later.several = True
             group_of.update(dict.fromkeys(group.ops, later))
@@ -365,9 +361,8 @@ def _join_rows(graph: Graph, group_of: dict[Op, Group]) -> None:
             continue
         if not _can_join(group, first, graph, position, inside):
             continue
-        for v, reps in group.reps.items():
-            first.reps[v] = max(first.reps.get(v, 0.0), reps)
-        first.ops, first.several = first.ops | group.ops, True
+        first.take(group)
+        first.several = True
         if len(inside) < len(graph.uses[result]) or result in graph.results:
             first.shared.add(group.root)
         first.shared |= group.shared

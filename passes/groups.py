@@ -34,6 +34,12 @@ class Group:
     def shape(self) -> tuple[int, ...]:
         return self.root.results[0].shape
 
+    def take(self, other: Group) -> None:
+        """Adds the ops of a group that is to be computed here. Whoever reads its results is not noted."""
+        self.ops = self.ops | other.ops
+        for v, reps in other.reps.items():
+            self.reps[v] = max(self.reps.get(v, 0.0), reps)
+
 
 def operands_of(ops: Collection[Op]) -> set[Value]:
     """What the ops read that none of them makes."""
