@@ -8,7 +8,6 @@ itself.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -106,7 +105,7 @@ class CachedCall:
         if not modes.recording:
             return None
         step = deferred.now.step
-        if step is not None and step.owner == threading.get_ident():
+        if step is not None:
             return step.takes(self, args)
         replay = self.replay()
         found = replay.begins(args) if replay is not None else None

@@ -158,7 +158,7 @@ class StepReplay:
         self._optimizer, self._updater = trainer._optimizer, trainer._updaters[0]
         self._optimizer_states = [*map(self._updater.states.get, self._indices)]
         self._misses = self._idle = 0
-        self.owner = 0
+        self._owner = 0
         """The thread whose step waits."""
         self._made: list[tuple[list[Any], list[Any]]] = []
         """Arguments and results of the calls that it has made."""
@@ -168,7 +168,6 @@ class StepReplay:
         """Its arguments, as far as they are deferred, and their own classes."""
         own = weakref.ref(self)
         self._links = [_Link(own, call, chain, i) for i, call in enumerate(calls)]
-        self._blocks = [call.caller.block for call in calls]
         read = [x for call in self._calls for x in call.arrays]
         self._parameters = [*{id(x): x for x in read}.values()]
         """The arrays that programs of blocks hold."""
@@ -198,7 +197,7 @@ class StepReplay:
             if deferred.now.step is not None or not self._may_begin():
                 return None
             self._made, self._deferred = [], []
-            self._is_backward, self._has_run, self.owner = False, 0, get_ident()
+            self._is_backward, self._has_run, self._owner = False, 0, get_ident()
             if not self._held.are_deferred:
                 self._held.defer()
             deferred.now.step = self  # last: whoever is interrupted before has not begun a step
@@ -210,7 +209,7 @@ class StepReplay:
     def takes(self, caller: Any, args: tuple[Any, ...]) -> Any:
         """The result of a call of this step, to be computed later; None, and the step is settled, if it is another."""
         with deferred.lock:
-            if deferred.now.step is not self or self.owner != get_ident():
+            if deferred.now.step is not self or self._owner != get_ident():
                 return None
             position = len(self._made)
             link = self._links[position] if position < len(self._links) else None
@@ -225,8 +224,8 @@ class StepReplay:
     def _may_begin(self) -> bool:
         if not (modes.training and modes.recording) or modes.anomalies or _listening or mode.is_kept_off():
             return False
-        for block in self._blocks:
-            if block._callback is not None or block._jit_debug_results is not None:
+        for call in self._calls:
+            if call.caller.is_watched:
                 return False
         same = all(map(is_, map(_array, self._params), self._arrays))
         same = same and all(map(is_, map(_request, self._trained), self._requests))
@@ -286,7 +285,7 @@ class StepReplay:
         with deferred.lock:
             if deferred.now.step is not self or self._is_backward or len(self._made) != len(self._calls):
                 return False
-            if keeps_graph or not train_mode or modes.anomalies or _listening or self.owner != get_ident():
+            if keeps_graph or not train_mode or modes.anomalies or _listening or self._owner != get_ident():
                 return False
             if len(heads) != 1 or heads[0] is not self._made[-1][1][0] or given[0] is not None:
                 return False
@@ -332,7 +331,7 @@ class StepReplay:
         """Takes the whole step, if all but the trainer's `step` has been called; its `rescale_grad` is set."""
         trainer = self._trainer()
         with deferred.lock:
-            if trainer is None or deferred.now.step is not self or self.owner != get_ident():
+            if trainer is None or deferred.now.step is not self or self._owner != get_ident():
                 self._idle += 1
                 if self._idle >= IDLE:
                     self._end()

@@ -44,13 +44,10 @@ class Waiting(Protocol):
 
     def takes(self, caller: Any, args: Any) -> Any:
         """The result, deferred, of a recorded call of a block, if the step goes on with it; None if it does not, and
-        then it is settled."""
+        then it is settled, unless the step is another thread's."""
 
     def takes_backward(self, heads: Any, head_grads: Any, keeps_graph: bool, train_mode: bool) -> bool:
         """Whether the step goes on with this `backward`, which is deferred, too."""
-
-    owner: int
-    """The thread whose step it is."""
 
 
 class _Now:
@@ -271,10 +268,14 @@ class Held:
     def dismiss(self) -> None:
         """`release`, when nothing else refers to such steps any more: whatever this thread is doing, so it cannot wait
         for a lock. If there was something to wait for, it is done for who looks at an array."""
-        if lock.acquire(blocking=False):
-            try:
+        if lock._is_owned():
+            self.release()
+            return
+        try:
+            if lock.acquire(blocking=False):
                 self.release()
-            finally:
+        finally:  # also where a signal's handler raises an error as soon as the lock is taken
+            if lock._is_owned():
                 lock.release()
 
 
