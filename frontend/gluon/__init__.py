@@ -48,7 +48,3 @@ for _module in (
     "loss",
 ):
     _mxnet_names.explain(f"{__name__}.{_module}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER})

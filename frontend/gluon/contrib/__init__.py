@@ -10,7 +10,3 @@ if _typing.TYPE_CHECKING:
 __all__ = ["cnn", "data", "estimator", "nn", "rnn"]
 
 _mxnet_names.explain(__name__, __all__)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})

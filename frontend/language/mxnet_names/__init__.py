@@ -232,4 +232,6 @@ def explain(module: str, later: Collection[str] = ()) -> None:
         raise no_attribute(module, name, (n for n in namespace if not n.startswith("_")))
 
     namespace.setdefault("__getattr__", __getattr__)
+    if later:
+        namespace["__dir__"] = lambda: sorted({*namespace, *later})
     as_package(module)
