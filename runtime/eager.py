@@ -66,10 +66,10 @@ class Eager(Emitter):
         size = math.prod(shape)
         if size <= _PIECE:
             return compute(self, shape)
-        keys: list[np.ndarray] = []
+        draws: list[_Draw] = []
         whole: Any = None
         for start in range(0, size, _PIECE):
-            piece = compute(_Piece(self, keys, start), (min(_PIECE, size - start),))
+            piece = compute(_Piece(self, draws, start, size), (min(_PIECE, size - start),))
             if whole is None:
                 whole = np.empty(size, piece.dtype)
             whole[start : start + _PIECE] = piece
@@ -80,23 +80,40 @@ _PIECE = 1 << 14
 """Elements whose temporaries stay in the cache. Pages of fresh memory cost more than the computation."""
 
 
+class _Draw:
+    """The words of one `random_bits` of `size` elements, which pieces ask for in turn. Compiled code draws as many at a
+    time as its call is worth."""
+
+    def __init__(self, key: np.ndarray, size: int, kind: Any) -> None:
+        self._key, self._size, self._kind = key, size, kind
+        self._first = 0
+        self._words = np.empty(0, np.uint8)
+
+    def words(self, start: int, count: int) -> np.ndarray:
+        """The elements from `start` on."""
+        if start + count > self._first + self._words.size:
+            ahead = min(_AHEAD, self._size - start)
+            self._first, self._words = start, random_words.words(self._key, start, ahead, self._kind)
+        return self._words[start - self._first :][:count]
+
+
+_AHEAD = 1 << 18
+"""Words that are drawn by one call: it takes as long as 30,000 of them."""
+
+
 class _Piece(Eager):
-    """Computes the elements from `start` on of a tensor, taken as flat. Every piece draws with the same keys."""
+    """Computes the elements from `start` on of a tensor of `size`, taken as flat. Every piece draws from the same."""
 
-    def __init__(self, whole: Eager, keys: list[np.ndarray], start: int) -> None:
-        places = itertools.count()
-
-        def next_key() -> np.ndarray:
-            k = next(places)
-            if k == len(keys):
-                keys.append(whole._next_key())
-            return keys[k]
-
-        super().__init__(whole.training, next_key)
-        self._start = start
+    def __init__(self, whole: Eager, draws: list[_Draw], start: int, size: int) -> None:
+        super().__init__(whole.training, whole._next_key)
+        self._draws, self._start, self._size = draws, start, size
+        self._places = itertools.count()
 
     def random_bits(self, shape: Sequence[int], dtype: Any = "i32") -> np.ndarray:
-        return random_words.words(self._next_key(), self._start, shape[0], dtype)
+        k = next(self._places)
+        if k == len(self._draws):
+            self._draws.append(_Draw(self._next_key(), self._size, dtype))
+        return self._draws[k].words(self._start, shape[0])
 
     def elementwise(self, compute: Callable[[Any, tuple[int, ...]], Any], shape: tuple[int, ...]) -> Any:
         return compute(self, shape)

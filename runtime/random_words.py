@@ -20,8 +20,9 @@ from gluonjit.runtime.backend import Backend, Callee
 backend: Backend | None = None
 """What compiles; a front end sets it. None: NumPy draws all words."""
 
-_MANY = 1 << 21
-"""Words after which compiling, or loading what another process has compiled, costs no more than they did."""
+_MANY = 1 << 19
+"""Words after which loading what another process has compiled costs no more than they did. Compiling takes three times
+as long, once on a machine."""
 _CALL = 1 << 11
 """How many words take NumPy as long as what a draw of any size does."""
 
