@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 from gluonjit.codegen.kernels.conv import spatial_axes
 from gluonjit.codegen.kernels.epilogue import Epilogue, find_anchor
-from gluonjit.codegen.kernels.linear_map import linear_map
+from gluonjit.codegen.kernels.linear_map import Walk, map_both_ways
 from gluonjit.codegen.kernels.matmul import panel_variants, share, unravel
 from gluonjit.codegen.kernels.pixel_tiles import Axis
 from gluonjit.codegen.kernels.tiles import Fetch, Fetches, Tile, steps
@@ -256,49 +256,41 @@ class _Winograd:
         f, rows, columns = self.f, self.rows, self.columns
         image, ty, tx = unravel(f, t, [self.images, rows.count, columns.count])
         y, x = f.mul(ty, rows.outputs), f.mul(tx, columns.outputs)
-        height, width = f.sub(rows.axis.out, y), f.sub(columns.axis.out, x)
+        width = f.sub(columns.axis.out, x)
+        high = f.min(f.sub(rows.axis.out, y), rows.outputs) if rows.is_ragged else None
         source = f.gep("i8", self.m, f.mul(slot, self.outputs.tile))
+        narrow = f.op(f"icmp slt i64 {width}, {columns.outputs}") if columns.is_ragged else ""
         for tile, c in vectors(f, self.dtype, channels, self.filters):
-            for k in range(rows.outputs):
-                following = self._index(image, f.add(y, k), f.add(x, columns.outputs), c)
+
+            def load(top: str, tile: Tile = tile) -> list[str]:
+                places = steps(f, top, columns.extent * self.outputs.position, rows.extent)
+                return [tile.load(p, align=self.align) for p in places]
+
+            def store(k: Any, _: str, line: list[str], tile: Tile = tile, c: Any = c) -> None:
+                row = f.add(y, k)
+                following = self._index(image, row, f.add(x, columns.outputs), c)
                 self.epilogue.prefetch(tile, columns.outputs, following, written=True)
-            lines = self._transform_output(tile, f.gep(self.scalar, source, c))
-            if not (rows.is_ragged or columns.is_ragged):
-                self._write_tile(tile, lines, [image, y, x, c])
-                continue
-            high, wide = f.op(f"icmp sge i64 {height}, {len(lines)}"), f.op(f"icmp sge i64 {width}, {len(lines[0])}")
-            is_whole = f.op(f"and i1 {high}, {wide}")
-            with f.if_(is_whole):
-                self._write_tile(tile, lines, [image, y, x, c])
-            with f.if_(f.op(f"xor i1 {is_whole}, true")):
-                self._write_part(tile, lines, (height, width), [image, y, x, c])
+                if narrow:
+                    with f.if_(narrow):
+                        self._write_part(tile, line, width, [image, row, x, c])
+                    with f.if_(f.op(f"xor i1 {narrow}, true")):
+                        self.epilogue.write(tile, [[v] for v in line], self._index(image, row, x, c))
+                else:
+                    self.epilogue.write(tile, [[v] for v in line], self._index(image, row, x, c))
 
-    def _transform_output(self, tile: Tile, source: str) -> list[list[str]]:
-        f, extent = self.f, self.columns.extent
-        columns = []
-        for top in steps(f, source, self.outputs.position, extent):
-            places = steps(f, top, extent * self.outputs.position, self.rows.extent)
-            loaded = [tile.load(p, align=self.align) for p in places]
-            columns.append(linear_map(tile, self.rows.transform.output, loaded))
-        return [linear_map(tile, self.columns.transform.output, row) for row in zip(*columns, strict=True)]
+            down, along = rows.transform.output, columns.transform.output
+            across = Walk(f.gep(self.scalar, source, c), self.outputs.position)
+            map_both_ways(tile, down, along, across, load, Walk(0, 1, "i64"), store, high)
 
-    def _write_tile(self, tile: Tile, lines: list[list[str]], index: Sequence[Any]) -> None:
-        image, y, x, c = index
-        for k, line in enumerate(lines):
-            self.epilogue.write(tile, [[v] for v in line], self._index(image, self.f.add(y, k), x, c))
-
-    def _write_part(self, tile: Tile, lines: list[list[str]], size: tuple[Any, Any], index: Sequence[Any]) -> None:
-        """Stores the pixels of the tile that exist, one by one, from the stack."""
+    def _write_part(self, tile: Tile, line: list[str], width: Any, index: Sequence[Any]) -> None:
+        """Stores the first pixels of a line, one by one, from the stack."""
         f, (image, y, x, c) = self.f, index
-        width = len(lines[0])
-        parked = f.shared_alloca(tile.vector, max(f.target.num_vector_registers, len(lines) * width), self.align)
-        for k, v in enumerate(v for line in lines for v in line):
+        parked = f.shared_alloca(tile.vector, len(line), self.align)
+        for k, v in enumerate(line):
             f.store(tile.vector, v, f.gep(tile.vector, parked, k))
-        with f.for_(0, f.min(size[0], len(lines)), hint="row") as row:
-            with f.for_(0, f.min(size[1], width), hint="column") as column:
-                at = f.add(f.mul(row.index, width), column.index)
-                v = f.load(tile.vector, f.gep(tile.vector, parked, at))
-                self.epilogue.write(tile, [[v]], self._index(image, f.add(y, row.index), f.add(x, column.index), c))
+        with f.for_(0, width, hint="column") as column:
+            v = f.load(tile.vector, f.gep(tile.vector, parked, column.index))
+            self.epilogue.write(tile, [[v]], self._index(image, y, f.add(x, column.index), c))
 
     def _index(self, image: Any, y: Any, x: Any, channel: Any) -> list[Any]:
         return [image, x, channel] if self.is_line else [image, y, x, channel]

@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import Any
 
 from gluonjit.codegen.kernels.epilogue import find_anchor
-from gluonjit.codegen.kernels.linear_map import linear_map
+from gluonjit.codegen.kernels.linear_map import Walk, map_both_ways
 from gluonjit.codegen.kernels.matmul import panel_variants, share, unravel
 from gluonjit.codegen.kernels.pixel_tiles import Axis
 from gluonjit.codegen.kernels.tiles import Rows, Tile, steps
@@ -195,11 +195,14 @@ class _Gradient:
         target = f.gep(self.scalar, self.y, f.mul(c, self.filters))
         step = self.channels * self.filters * self.item
         for tile, o in vectors(f, self.dtype, (0, self.filters), self.filters):
-            columns = []
-            for top in steps(f, f.gep(self.scalar, source, o), position, self.along.extent):
+
+            def load(top: str, tile: Tile = tile) -> list[str]:
                 places = steps(f, top, self.along.extent * position, self.down.extent)
-                columns.append(linear_map(tile, down, [tile.load(p, align=self.align) for p in places]))
-            places = steps(f, f.gep(self.scalar, target, o), step, len(down) * len(along))
-            for row in zip(*columns, strict=True):
-                for value in linear_map(tile, along, row):
-                    tile.store(value, next(places), tile.is_partial(0))
+                return [tile.load(p, align=self.align) for p in places]
+
+            def store(_: Any, place: str, y: list[str], tile: Tile = tile) -> None:
+                for p, v in zip(steps(f, place, step, len(along)), y, strict=True):
+                    tile.store(v, p, tile.is_partial(0))
+
+            rows = Walk(f.gep(self.scalar, target, o), len(along) * step)
+            map_both_ways(tile, down, along, Walk(f.gep(self.scalar, source, o), position), load, rows, store)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from gluonjit.codegen.kernels.linear_map import linear_map
+from gluonjit.codegen.kernels.linear_map import Walk, map_both_ways
 from gluonjit.codegen.kernels.matmul import share, unravel
 from gluonjit.codegen.kernels.pixel_tiles import Axis
 from gluonjit.codegen.kernels.tiles import Tile, prefetch, steps
@@ -183,15 +183,18 @@ class Windows:
                 f.store(tile.vector, v, f.gep(self.scalar, target, c), self.item)
 
     def _transform(self, tile: Tile, pointers: list[str], channel: Any, target: str) -> None:
-        f, rows, columns = self.f, self.rows, self.columns
-        found = []
-        for c in steps(f, channel, self.depth, columns.extent, "i64"):
-            window = [tile.load(f.gep(self.scalar, p, c), tile.is_partial(0)) for p in pointers]
-            found.append(linear_map(tile, rows.matrix, window))
-        places = steps(f, target, self.layout.position, len(rows.matrix) * len(columns.matrix))
-        for row in zip(*found, strict=True):
-            for v in linear_map(tile, columns.matrix, row):
-                f.store(tile.vector, v, next(places), self.lanes * self.item)
+        f, rows, columns = self.f, self.rows.matrix, self.columns.matrix
+        position = self.layout.position
+
+        def load(c: Any) -> list[str]:
+            return [tile.load(f.gep(self.scalar, p, c), tile.is_partial(0)) for p in pointers]
+
+        def store(_: Any, place: str, y: list[str]) -> None:
+            for p, v in zip(steps(f, place, position, len(columns)), y, strict=True):
+                f.store(tile.vector, v, p, self.lanes * self.item)
+
+        across = Walk(channel, self.depth, "i64")
+        map_both_ways(tile, rows, columns, across, load, Walk(target, len(columns) * position), store)
 
 
 def clear(f: Function, dtype: DType, zeros: str, nbytes: Any) -> None:

@@ -6,8 +6,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from gluonjit.codegen.kernels.linear_map import linear_map
-from gluonjit.codegen.kernels.tiles import Fetches, Tile
+from gluonjit.codegen.kernels.linear_map import Walk, linear_map, map_both_ways
+from gluonjit.codegen.kernels.tiles import Fetches, Tile, steps
 from gluonjit.codegen.kernels.winograd_channels import any_channels
 from gluonjit.codegen.kernels.winograd_fetch import Pixels, Tiling, next_block
 from gluonjit.codegen.program import lower_kernel
@@ -296,6 +296,34 @@ def test_linear_map():
     llvm.load(llvm.compile_module(module.text(), target)).call("k", [x, y])
     expected = np.array(matrix, np.float64) @ x
     assert np.allclose(y, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(("high", "wide", "count"), [(6, 6, 3), (6, 6, None), (6, 1, 2), (1, 6, None)])
+def test_map_both_ways(high, wide, count):
+    """In loops, and of a single row or column; with all rows of the result, or the first ones."""
+    target, matrix, one = runnable("host"), transform(4, 3).output, ((Fraction(1),),)
+    left, right = (matrix if n > 1 else one for n in (high, wide))
+    module = llvm.Module(target)
+    f = module.function("k")
+    tile = Tile(f, F32, 1)
+    nbytes = tile.lanes * 4
+
+    def load(top):
+        return [tile.load(p) for p in steps(f, top, wide * nbytes, high)]
+
+    def store(i, place, y):
+        for k, v in enumerate(y):
+            f.store(tile.vector, v, f.gep(tile.vector, place, k), 4)
+
+    wanted = None if count is None else f.load("i64", f.table(2))
+    rows = Walk(f.table(1), len(right) * nbytes)
+    map_both_ways(tile, left, right, Walk(f.table(0), nbytes), load, rows, store, wanted)
+    x = np.random.default_rng(0).standard_normal((high, wide, tile.lanes)).astype(np.float32)
+    y = np.full((len(left), len(right), tile.lanes), np.nan, np.float32)
+    llvm.load(llvm.compile_module(module.text(), target)).call("k", [x, y, np.array([count or 0])])
+    expected = np.einsum("iu,uvc,jv->ijc", np.array(left, float), x, np.array(right, float))
+    assert np.allclose(y[:count], expected[:count], atol=1e-5)
+    assert np.isnan(y[len(y) if count is None else count :]).all()
 
 
 @pytest.mark.parametrize(("rows", "block", "products"), [(5, 1, 12), (3, 2, 3), (4, 2, 2)])
