@@ -73,10 +73,15 @@ def fixed_ops(graph: Graph, open_too: bool = False) -> dict[Op, None]:
     fixed = {graph.inputs[k] for k in graph.attrs.get("params", ())}
     found: dict[Op, None] = {}
     for op in graph.ops:
-        if is_pure(op) and all(v in fixed for v in op.operands) and (open_too or not is_open(op)):
+        if is_pure(op) and all(v in fixed for v in op.operands) and (open_too or not is_open(op)) and not _fills(op):
             fixed.update(op.results)
             found[op] = None
     return found
+
+
+def _fills(op: Op) -> bool:
+    """Whether a kernel only writes a number: reading it from elsewhere takes longer."""
+    return op.name == "fused" and all(o.name in ("constant", "broadcast") for o in op.regions[0].ops)
 
 
 def _unprepared(ops: Iterable[Op]) -> list[Op]:

@@ -5,10 +5,13 @@ Moving does no arithmetic, so a chain of moves equals any other that takes the s
 
 from __future__ import annotations
 
+import numpy as np
+
 from gluonjit.ir.dims import is_at_most, is_less
 from gluonjit.ir.graph import Op, Value
 from gluonjit.ir.primitives.movement import broadcast_dims
-from gluonjit.passes.simplifier import Simplifier, made_by, rule
+from gluonjit.ir.quiet import quiet
+from gluonjit.passes.simplifier import Simplifier, full, made_by, rule, uniform
 
 
 @rule("reshape")
@@ -215,6 +218,82 @@ def concats(b: Simplifier, op: Op) -> Value | None:
     if not parts:
         return op.operands[0]
     return parts[0] if len(parts) == 1 else b.concat(*parts, axis=axis)
+
+
+@rule("concat")
+def concat_of_one_number(b: Simplifier, op: Op) -> Value | None:
+    """A concat whose elements are all the same number is a broadcast of it."""
+    first = uniform(b, op.operands[0])
+    if first is None:
+        return None
+    for x in op.operands[1:]:
+        element = uniform(b, x)
+        if element is None or element.tobytes() != first.tobytes():
+            return None
+    return full(b, op.result, first.item())
+
+
+@rule("add")
+def sum_of_concats(b: Simplifier, op: Op) -> Value | None:
+    """The sum of two concats of parts of the same shapes, some of which are numbers, is a concat of sums, also where
+    both are reshaped. Gradients of strided convolutions are such: phases and zeros, side by side on one axis after the
+    other."""
+    x, y = op.operands
+    return _sum_of_concats(b, x, y) if _has_numbers(b, x) or _has_numbers(b, y) else None
+
+
+_NESTED = 8
+"""Concats and reshapes in each other that are looked through: three axes of phases have six."""
+
+
+def _has_numbers(b: Simplifier, x: Value, depth: int = 0) -> bool:
+    """Whether parts of a concat are numbers."""
+    op = b.producer(x)
+    if op is None or op.name not in ("concat", "reshape") or depth == _NESTED:
+        return False
+    parts = op.operands
+    return (
+        op.name == "concat"
+        and any(uniform(b, v) is not None for v in parts)
+        or any(_has_numbers(b, v, depth + 1) for v in parts)
+    )
+
+
+def _sum_of_concats(b: Simplifier, x: Value, y: Value) -> Value | None:
+    """The sum by parts; None if the two are not put together alike."""
+    p, q = b.producer(x), b.producer(y)
+    if p is None or q is None or p.name != q.name or p.name not in ("concat", "reshape"):
+        return None
+    if [v.type for v in p.operands] != [v.type for v in q.operands]:
+        return None
+    if p.name == "reshape":
+        inner = _sum_of_concats(b, *p.operands, *q.operands)
+        return None if inner is None else b.reshape(inner, shape=x.shape)
+    if p.attrs["axis"] != q.attrs["axis"]:
+        return None
+    return b.concat(*(_sum_of_parts(b, u, v) for u, v in zip(p.operands, q.operands)), axis=p.attrs["axis"])
+
+
+def _sum_of_parts(b: Simplifier, u: Value, v: Value) -> Value:
+    a, c = uniform(b, u), uniform(b, v)
+    if a is not None and c is not None:
+        with quiet():
+            return full(b, u, np.add(a, c).item())
+    if a is not None:
+        return _plus_number(b, v, a)
+    if c is not None:
+        return _plus_number(b, u, c)
+    both = _sum_of_concats(b, u, v)
+    return both if both is not None else b.settle(b.add(u, v))
+
+
+def _plus_number(b: Simplifier, x: Value, number: np.generic, depth: int = 0) -> Value:
+    """The sum of a value and a number, part by part."""
+    op = b.producer(x)
+    if op is not None and depth < _NESTED and op.name in ("concat", "reshape"):
+        parts = [_plus_number(b, v, number, depth + 1) for v in op.operands]
+        return b.concat(*parts, axis=op.attrs["axis"]) if op.name == "concat" else b.reshape(*parts, shape=x.shape)
+    return b.settle(b.add(x, full(b, x, number.item())))
 
 
 def _join(b: Simplifier, left: Value, right: Value, axis: int) -> Value | None:
