@@ -18,7 +18,7 @@ rounding error of long sums.
 
 Where channels are no multiple of a tile's rows, the last tile begins a little earlier, and repeats some of the one
 before: two threads may then write the same bits to the same place. So all tiles are alike, and one kernel serves any
-number of channels (`_with_any_channels`), of tiles in a group, and of rows in a block.
+number of channels (`_with_any_size`), images and pixels, of tiles in a group, and of rows in a block.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from gluonjit.codegen.loops.any_size import opened_axis
 from gluonjit.codegen.text.kernel_code import AnySize, writes
 from gluonjit.codegen.text.llvm import Function, Module
 from gluonjit.ir.annotations import GUARD, STRIDES
-from gluonjit.ir.dims import LOWEST, Dim, divides, is_at_most, is_less, named
+from gluonjit.ir.dims import LOWEST, Dim, Extent, divides, is_at_most, is_less, named
 from gluonjit.ir.graph import Builder, Op
 from gluonjit.ir.kernels.product_plans import WeightGradient
 from gluonjit.ir.kernels.weight_gradient_memory import copied_channels
@@ -51,8 +51,8 @@ _DEPTH = "copied"
 """The open dimension of `copied_channels`, as a multiple of `_UNIT`."""
 
 
-def _with_any_channels(op: Op, target: Machine) -> AnySize | None:
-    """The op with open channels; None where one code would not do for others."""
+def _with_any_size(op: Op, target: Machine) -> AnySize | None:
+    """The op with open channels, images and pixels; None where one code would not do for others."""
     anchor = find_anchor(op.regions[0])
     plan, (x, g) = WeightGradient.of(op), op.operands
     if plan.by_taps or STRIDES.of(op) or GUARD.of(op) is not None or op.regions[0].ops != (anchor,):
@@ -64,18 +64,22 @@ def _with_any_channels(op: Op, target: Machine) -> AnySize | None:
         return None
     sizes |= {name: _UNIT * getattr(plan, name) for name in _COUNTS}
     sizes[_DEPTH] = _UNIT * copied_channels(plan, x.dtype.itemsize, target)
-    # Where pixels are rows of any length, images are what is left of them.
-    images = opened_axis("i", x.shape[0], 1, sizes) if plan.ahead else x.shape[0]
+    images = opened_axis("i", x.shape[0], 1, sizes)
+    pixels: list[tuple[Extent, Extent]] = []
+    """Of the input and of the cotangent, along each axis."""
+    for k, (n, m, step) in enumerate(zip(x.shape[1:-1], g.shape[1:-1], anchor.attrs["dilation"], strict=True)):
+        there = m if n - step * m + step * LOWEST < 1 else opened_axis(f"p{k}", m, 1, sizes)
+        pixels.append((step * there + (n - step * m), there))
     b = Builder(op.regions[0].name, op.regions[0].level)
     inputs = [
-        b.input(v.name, v.type.with_shape((images, *v.shape[1:-1], n)))
-        for v, n in zip(op.regions[0].inputs, (channels, filters), strict=True)
+        b.input(v.name, v.type.with_shape((images, *size, n)))
+        for v, size, n in zip(op.regions[0].inputs, zip(*pixels, strict=True), (channels, filters), strict=True)
     ]
     body = b.build(b.emit("conv", inputs, anchor.attrs))
     return AnySize.of(op, body, sizes, replace(plan, block=1, high=1, wide=1, near=1))
 
 
-@writes(WeightGradient, for_any_size=_with_any_channels)
+@writes(WeightGradient, for_any_size=_with_any_size)
 def lower_weight_gradient(name: str, op: Op, module: Module) -> None:
     """Appends the kernel to the module. Its table ends with the thread's scratch."""
     _Gradient(module.function(name), op).write()
@@ -113,6 +117,8 @@ class _Gradient:
             self.block, self.high, self.wide, near = (f.div(named(name), _UNIT) for name in _COUNTS)
             self.depth = f.div(named(_DEPTH), _UNIT)
         self.near = f.mul(near, self.block)
+        self._lines = [self.images, *self.count[:-1]]
+        """What rows of pixels are numbered by."""
         self.panels = f.div(f.add(self.filters, self.columns - 1), self.columns)
         self.tiles = f.div(f.add(self.channels, self.rows - 1), self.rows)
         counts = ((self.tiles, self.high), (self.panels, self.wide))
@@ -164,14 +170,7 @@ class _Gradient:
         with f.for_(first, last, 1, begin, "task") as task:
             *tap, wide, high, at = task.carried
             self._task([*tap, at], (high, wide), group, task.index, span)
-            # Counted on, as a division by an open number takes as long as a few pixels.
-            following: list[str] = []
-            passes = "true"
-            for k, count in reversed([*zip(task.carried, counts, strict=True)]):
-                more = f.op(f"add nsw i64 {k}, {f.op(f'zext i1 {passes} to i64')}")
-                passes = f.op(f"icmp eq i64 {more}, {f.extent(count)}")
-                following.insert(0, f.op(f"select i1 {passes}, i64 0, i64 {more}"))
-            task.next(*following)
+            task.next(*_counted_on(f, task.carried, counts))
 
     def _copy_x(self, down: Any, tap: list[Any], span: tuple[Any, Any]) -> None:
         """Copies the channels of x that a group reads, of the rows of pixels that taps read at these places along all
@@ -181,7 +180,7 @@ class _Gradient:
         count = f.min(f.mul(self.high, self.rows), f.sub(self.channels, first))
         one, vector = Tile(f, self.dtype, 1), Tile(f, self.dtype, 1).vector
         with f.for_(*span, hint="line") as line:
-            inside, source = self._line_of_x(line.index, tap)
+            inside, source = self._line_of_x(unravel(f, line.index, self._lines), tap)
             with ExitStack() as stack:
                 if inside is not None:
                     stack.enter_context(f.if_(inside))
@@ -196,11 +195,10 @@ class _Gradient:
                         value = f.load(self.scalar, f.gep(self.scalar, x, c.index), one.bytes)
                         f.store(self.scalar, value, f.gep(self.scalar, to, c.index), one.bytes)
 
-    def _line_of_x(self, line: Any, tap: Sequence[Any]) -> tuple[str | None, Any]:
+    def _line_of_x(self, line: Sequence[Any], tap: Sequence[Any]) -> tuple[str | None, Any]:
         """Whether there is a row of pixels of x that belongs to a row of g and a tap (None: surely), and where it
-        begins."""
-        f = self.f
-        image, *at = unravel(f, line, [self.images, *self.count[:-1]])
+        begins. `line`: the image, and the row's place in it."""
+        f, (image, *at) = self.f, line
         source: Any = f.mul(image, self.x_strides[0])
         inside: str | None = None
         for k, position in enumerate(at):
@@ -219,7 +217,8 @@ class _Gradient:
             with ExitStack() as inside:
                 if (is_there := self._exists(panel, self.panels, self.wide)) is not None:
                     inside.enter_context(f.if_(is_there))
-                source = f.add(f.mul(panel, self.columns), self._line_of_g(line.index))
+                there = self._line_of_g(unravel(f, line.index, self._lines))
+                source = f.add(f.mul(panel, self.columns), there)
                 target = self._copied_line(f.sub(line.index, span[0]), wide.index)
                 for tile in panel_variants(f, self.dtype, self.filters, self.columns, panel):
                     with f.for_(0, self.count[-1], hint="pixel") as pixel:
@@ -229,10 +228,9 @@ class _Gradient:
                             register = tile.load(f.gep(self.scalar, g, v * tile.lanes), tile.is_partial(v))
                             tile.store(register, f.gep(self.scalar, to, v * tile.lanes))
 
-    def _line_of_g(self, line: Any) -> Any:
+    def _line_of_g(self, line: Sequence[Any]) -> Any:
         """Where a row of pixels of g begins."""
-        f = self.f
-        image, *at = unravel(f, line, [self.images, *self.count[:-1]])
+        f, (image, *at) = self.f, line
         place = f.mul(image, self.g_strides[0])
         for index, step in zip(at, self.g_strides[1:-2]):
             place = f.add(place, f.mul(index, step))
@@ -279,9 +277,13 @@ class _Gradient:
                 if span is None:
                     self._write(tile, sums, [*tap, channel, column])
                     continue
-                with f.for_(*span, self.block, hint="block") as block:
+                at = [("i64", k) for k in unravel(f, span[0], self._lines)]
+                with f.for_(*span, self.block, at, "block") as block:
                     some = block.index, f.min(f.add(block.index, self.block), span[1])
-                    self._add(tile, sums, self._sum(tile, channel, column, wide, tap, some, span[0], number))
+                    at_line = block.carried
+                    found, after = self._sum(tile, channel, column, wide, tap, some, at_line, span[0], number)
+                    self._add(tile, sums, found)
+                    block.next(*after)
 
     def _in_sums(self, tile: Tile, sums: str, r: int, v: int) -> str:
         return self.f.gep(self.scalar, sums, r * self.columns + v * tile.lanes)
@@ -313,11 +315,12 @@ class _Gradient:
         wide: Any,
         tap: list[Any],
         span: tuple[Any, Any],
+        at: Sequence[str],
         copied: Any,
         number: Any,
-    ) -> Rows:
-        """A tile's sums over the rows of pixels in `span`. `copied`: the first row in what was copied; `number`: which
-        task of the group it is."""
+    ) -> tuple[Rows, Sequence[str]]:
+        """A tile's sums over the rows of pixels in `span`, the first of which is `at` this place, and the place of the
+        row after them. `copied`: the first row in what was copied; `number`: which task of the group it is."""
         f, rows, last = self.f, self.rows, len(self.count) - 1
         # Along the last axis, the tap reads inside of x for positions [start, stop).
         shift = f.sub(f.mul(tap[last], self.apart[last]), self.low[last])
@@ -325,15 +328,17 @@ class _Gradient:
         # A tile with fewer accumulators than keep all units busy takes sums over several pixels at a time.
         apart = max(1, f.target.chains // (rows * tile.vectors))
         types = [(tile.vector, register) for _ in range(apart) for row in tile.zeros(rows) for register in row]
-        with f.for_(span[0], span[1], 1, types, "line") as line:
-            inside, source = self._line_of_x(line.index, tap[:-1])
+        first = [("i64", k) for k in at]
+        with f.for_(span[0], span[1], 1, [*types, *first], "line") as line:
+            place = line.carried[len(types) :]
+            inside, source = self._line_of_x(place, tap[:-1])
             end = stop if inside is None else f.op(f"select i1 {inside}, i64 {stop}, i64 {start}")
             if self.copies_x:
                 source = f.mul(f.sub(line.index, copied), f.mul(self.size[-1], self.depth))
             if self.copies_g:
                 weights = self._copied_line(f.sub(line.index, copied), wide)
             else:
-                weights = f.add(column, self._line_of_g(line.index))
+                weights = f.add(column, self._line_of_g(place))
             x_from, x_step = (self.x_copy, self.depth) if self.copies_x else (self.x, self.x_strides[-2])
             g_from, g_step = (self.g_copy, self.columns) if self.copies_g else (self.g, self.g_strides[-2])
             source = f.add(f.add(source, f.mul(channel, self.row_step)), f.mul(shift, x_step))
@@ -353,7 +358,7 @@ class _Gradient:
                     found += [tile.multiply_add(factor, v, next(names)) for v in vectors]
                 return found
 
-            sums: Sequence[str] = line.carried
+            sums: Sequence[str] = line.carried[: len(types)]
             size = rows * tile.vectors
             if apart > 1:
                 count = f.max(f.sub(end, start), 0)  # a tap may be outside at every position
@@ -364,13 +369,14 @@ class _Gradient:
                 start, sums = rest, pixels.results
             with f.for_(start, end, 1, [(tile.vector, c) for c in sums[:size]], "pixel") as pixel:
                 pixel.next(*add(pixel.index, pixel.carried))
-            line.next(*pixel.results, *sums[size:])
+            line.next(*pixel.results, *sums[size:], *_counted_on(f, place, self._lines))
         total = [*line.results[:size]]
         for k in range(1, apart):
             part = line.results[k * size : (k + 1) * size]
             total = [f.op(f"fadd {tile.vector} {a}, {b}") for a, b in zip(total, part, strict=True)]
         names = iter(total)
-        return [[next(names) for _ in range(tile.vectors)] for _ in range(rows)]
+        found = [[next(names) for _ in range(tile.vectors)] for _ in range(rows)]
+        return found, line.results[len(types) :]
 
     def _following(self, line: Any, number: Any) -> list[tuple[str, Any]]:
         """A task's part of the row of pixels that lies as far behind this one as tasks go at a time, of either operand:
@@ -401,6 +407,19 @@ class _Gradient:
         if not self._may_leave(k):
             return 0, self.count[k]
         return positions_inside(self.f, shift, self.step[k], self.size[k], self.count[k])
+
+
+def _counted_on(f: Function, at: Sequence[str], counts: Sequence[Any]) -> list[str]:
+    """The place after `at`, as `unravel` gives it: a division by an open number takes as long as a few pixels."""
+    first, *rest = at
+    following: list[str] = []
+    passes: Any = 1
+    for k, count in reversed([*zip(rest, counts[1:], strict=True)]):
+        more = f.add(k, passes)
+        is_last = f.op(f"icmp eq i64 {more}, {f.extent(count)}")
+        following.insert(0, f.op(f"select i1 {is_last}, i64 0, i64 {more}"))
+        passes = f.op(f"zext i1 {is_last} to i64")
+    return [f.add(first, passes), *following]
 
 
 def may_leave(size: Any, count: Any, taps: int, step: int, apart: int, low: Any) -> bool:

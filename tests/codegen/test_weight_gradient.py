@@ -11,6 +11,7 @@ from gluonjit.ir.kernels.product_plans import WinogradGradient
 from gluonjit.ir.types import F16, F32, F64, TensorType
 from gluonjit.passes import run_passes, select_winograd_gradient
 from gluonjit.passes.partition import divide
+from gluonjit.passes.pipelines import pipeline
 from gluonjit.passes.select_conv import has_open_channels
 from gluonjit.runtime import threads
 from gluonjit.runtime.compiler import compile_graph
@@ -152,10 +153,26 @@ def test_channels_that_differ_share_a_kernel(object_cache, lowered):
     assert counts == [1, 0, 1, 0, 1, 1, 1, 1]
 
 
+@pytest.mark.parametrize(("stride", "pad"), [(2, 1), (1, 0)])
+def test_images_of_other_sizes_share_a_kernel(stride, pad, object_cache, lowered):
+    """Also of other batches. Sizes of which a stride leaves others over have code of their own."""
+    rng, target = np.random.default_rng(0), runnable("x86-64-v3")
+    counts = []
+    for batch, size in enumerate(((16, 12), (12, 20), (13, 9), (17, 11)), 3):
+        graph = backward(size, 256, 64, (3, 3), batch=batch, stride=stride, low=pad, high=pad)
+        inputs = [rng.standard_normal(v.shape).astype(np.float32) for v in graph.inputs]
+        lowered.clear()
+        (got,), _ = compile_graph(graph, target=target, pipeline=pipeline(winograd=False)).run(inputs)
+        (expected,), _ = evaluate(graph, inputs)
+        assert close(got, expected), difference(got, expected)
+        counts.append(lowered.count("weight_gradient"))
+    assert counts == [1, 0, int(stride == 2), 0]
+
+
 def test_pointwise_layers_of_any_size_share_a_kernel(object_cache, lowered):
     rng = np.random.default_rng(0)
     counts = []
-    for size, channels, filters in (((32, 32), 96, 96), ((64, 64), 96, 96), ((32, 64), 48, 96)):
+    for size, channels, filters in (((32, 32), 96, 96), ((56, 56), 96, 96), ((32, 64), 48, 96)):
         graph = backward(size, channels, filters, (1, 1))
         inputs = [rng.standard_normal(v.shape).astype(np.float32) for v in graph.inputs]
         lowered.clear()
