@@ -34,13 +34,13 @@ def _hoist(graph: Graph, open_too: bool) -> Graph:
     params = {graph.inputs[k] for k in graph.attrs.get("params", ())}
     hoisted = _unprepared(fixed_ops(graph, open_too))
     components = _components(hoisted)
-    moved = {op for component in components for op in component if op.name != "constant"}
+    moved = {op for component in components for op in component if not _is_number(op)}
     if not moved:
         return graph
 
     needed = {v for op in graph.ops if op not in moved for v in op.operands} | set(graph.results)
-    # Constants that only moved ops read have no use left.
-    moved.update(op for op in hoisted if op.name == "constant" and op.result not in needed)
+    # Numbers that only moved ops read have no use left.
+    moved.update(op for op in hoisted if _is_number(op) and op.result not in needed)
     return _Hoisted(graph, components, moved, params, needed).run()
 
 
@@ -60,7 +60,7 @@ class _Hoisted(Rewriter):
 
     def _prepare(self, component: list[Op], params: set[Value], needed: set[Value]) -> None:
         operands = list(dict.fromkeys(v for op in component for v in op.operands if v in params))
-        results = [r for op in component if op.name != "constant" for r in op.results if r in needed]
+        results = [r for op in component if not _is_number(op) for r in op.results if r in needed]
         region = subgraph("prepare", component, operands, results, self.b.level)
         names = [r.name for r in results]
         values = self.b.emit("prepare", [self.env[v] for v in operands], {}, [region], component[-1].loc, names)
@@ -73,15 +73,17 @@ def fixed_ops(graph: Graph, open_too: bool = False) -> dict[Op, None]:
     fixed = {graph.inputs[k] for k in graph.attrs.get("params", ())}
     found: dict[Op, None] = {}
     for op in graph.ops:
-        if is_pure(op) and all(v in fixed for v in op.operands) and (open_too or not is_open(op)) and not _fills(op):
+        if is_pure(op) and all(v in fixed for v in op.operands) and (open_too or not is_open(op)):
             fixed.update(op.results)
             found[op] = None
     return found
 
 
-def _fills(op: Op) -> bool:
-    """Whether a kernel only writes a number: reading it from elsewhere takes longer."""
-    return op.name == "fused" and all(o.name in ("constant", "broadcast") for o in op.regions[0].ops)
+def _is_number(op: Op) -> bool:
+    """Whether it is a constant, or a kernel that only writes a number: reading that from elsewhere takes longer."""
+    if op.name == "fused" and not op.operands:
+        return all(o.name in ("constant", "broadcast") for o in op.regions[0].ops)
+    return op.name == "constant"
 
 
 def _unprepared(ops: Iterable[Op]) -> list[Op]:
@@ -127,15 +129,13 @@ def _components(ops: list[Op]) -> list[list[Op]]:
     producer = {r: op for op in ops for r in op.results}
     for op in ops:
         for v in op.operands:
-            if v in producer and producer[v].name != "constant":
+            if v in producer and not _is_number(producer[v]):
                 parent[find(op)] = find(producer[v])
     groups: dict[Op, list[Op]] = {}
     for op in ops:
-        if op.name != "constant":
+        if not _is_number(op):
             groups.setdefault(find(op), []).append(op)
     work = [g for g in groups.values() if any(not is_view(op) for op in g)]
-    # A constant is copied into each component that reads it.
-    constants = {op.result: op for op in ops if op.name == "constant"}
-    return [
-        [*dict.fromkeys(constants[v] for op in group for v in op.operands if v in constants), *group] for group in work
-    ]
+    # A number is copied into each component that reads it.
+    numbers = {op.result: op for op in ops if _is_number(op)}
+    return [[*dict.fromkeys(numbers[v] for op in group for v in op.operands if v in numbers), *group] for group in work]

@@ -239,61 +239,68 @@ def sum_of_concats(b: Simplifier, op: Op) -> Value | None:
     both are reshaped. Gradients of strided convolutions are such: phases and zeros, side by side on one axis after the
     other."""
     x, y = op.operands
-    return _sum_of_concats(b, x, y) if _has_numbers(b, x) or _has_numbers(b, y) else None
-
-
-_NESTED = 8
-"""Concats and reshapes in each other that are looked through: three axes of phases have six."""
-
-
-def _has_numbers(b: Simplifier, x: Value, depth: int = 0) -> bool:
-    """Whether parts of a concat are numbers."""
-    op = b.producer(x)
-    if op is None or op.name not in ("concat", "reshape") or depth == _NESTED:
-        return False
-    parts = op.operands
-    return (
-        op.name == "concat"
-        and any(uniform(b, v) is not None for v in parts)
-        or any(_has_numbers(b, v, depth + 1) for v in parts)
-    )
-
-
-def _sum_of_concats(b: Simplifier, x: Value, y: Value) -> Value | None:
-    """The sum by parts; None if the two are not put together alike."""
-    p, q = b.producer(x), b.producer(y)
-    if p is None or q is None or p.name != q.name or p.name not in ("concat", "reshape"):
+    if uniform(b, x) is not None or uniform(b, y) is not None:
         return None
-    if [v.type for v in p.operands] != [v.type for v in q.operands]:
-        return None
-    if p.name == "reshape":
-        inner = _sum_of_concats(b, *p.operands, *q.operands)
-        return None if inner is None else b.reshape(inner, shape=x.shape)
-    if p.attrs["axis"] != q.attrs["axis"]:
-        return None
-    return b.concat(*(_sum_of_parts(b, u, v) for u, v in zip(p.operands, q.operands)), axis=p.attrs["axis"])
+    numbers = False
+    waiting: list[tuple[_Part, _Part]] = [(x, y)]
+    for _ in range(_MOST_PARTS):
+        if not waiting:
+            return _sum_of_parts(b, x, y) if numbers else None
+        u, v = waiting.pop()
+        numbers = numbers or _number(b, u) is not None or _number(b, v) is not None
+        inner = _parts(b, u, v)
+        if inner is None and u is x:
+            return None
+        waiting += inner[1] if inner is not None else ()
+    return None
 
 
-def _sum_of_parts(b: Simplifier, u: Value, v: Value) -> Value:
-    a, c = uniform(b, u), uniform(b, v)
+_MOST_PARTS = 32
+"""Parts that are looked at, and parts of these: three axes of phases have fewer."""
+_Part = Value | np.generic
+"""A value, or the number that all elements of one are."""
+
+
+def _number(b: Simplifier, part: _Part) -> np.generic | None:
+    return uniform(b, part) if isinstance(part, Value) else part
+
+
+def _parts(b: Simplifier, u: _Part, v: _Part) -> tuple[Op, list[tuple[_Part, _Part]]] | None:
+    """The concat or reshape that both are, and what of, or that one is, to which a number is added; None for others."""
+    a, c = _number(b, u), _number(b, v)
+    p, q = (_put_together(b, x) if n is None else None for x, n in ((u, a), (v, c)))
+    if p is not None and q is not None:
+        alike = p.name == q.name and [x.type for x in p.operands] == [x.type for x in q.operands]
+        if not alike or p.name == "concat" and p.attrs["axis"] != q.attrs["axis"]:
+            return None
+        return p, list(zip(p.operands, q.operands, strict=True))
+    if p is not None and c is not None:
+        return p, [(x, c) for x in p.operands]
+    if q is not None and a is not None:
+        return q, [(a, x) for x in q.operands]
+    return None
+
+
+def _put_together(b: Simplifier, x: _Part) -> Op | None:
+    op = b.producer(x) if isinstance(x, Value) else None
+    return op if op is not None and op.name in ("concat", "reshape") else None
+
+
+def _sum_of_parts(b: Simplifier, u: _Part, v: _Part) -> Value:
+    """The sum, part by part; not both are numbers that stand for no value."""
+    inner = _parts(b, u, v)
+    if inner is not None:
+        op, pairs = inner
+        sums = [_sum_of_parts(b, *pair) for pair in pairs]
+        return b.emit(op.name, sums, op.attrs)[0]
+    like = u if isinstance(u, Value) else v
+    assert isinstance(like, Value)
+    a, c = _number(b, u), _number(b, v)
     if a is not None and c is not None:
         with quiet():
-            return full(b, u, np.add(a, c).item())
-    if a is not None:
-        return _plus_number(b, v, a)
-    if c is not None:
-        return _plus_number(b, u, c)
-    both = _sum_of_concats(b, u, v)
-    return both if both is not None else b.settle(b.add(u, v))
-
-
-def _plus_number(b: Simplifier, x: Value, number: np.generic, depth: int = 0) -> Value:
-    """The sum of a value and a number, part by part."""
-    op = b.producer(x)
-    if op is not None and depth < _NESTED and op.name in ("concat", "reshape"):
-        parts = [_plus_number(b, v, number, depth + 1) for v in op.operands]
-        return b.concat(*parts, axis=op.attrs["axis"]) if op.name == "concat" else b.reshape(*parts, shape=x.shape)
-    return b.settle(b.add(x, full(b, x, number.item())))
+            return full(b, like, np.add(a, c).item())
+    x, y = (part if isinstance(part, Value) else full(b, like, part.item()) for part in (u, v))
+    return b.settle(b.add(x, y))
 
 
 def _join(b: Simplifier, left: Value, right: Value, axis: int) -> Value | None:

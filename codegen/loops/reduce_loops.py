@@ -66,7 +66,7 @@ class _Plan:
         if len(self.order) != 1 or self.vector or not self.unroll or self.kept:
             return 0
         terms = extent(self.order[0])
-        return terms if isinstance(terms, Dim) and divides(TERMS, terms) or is_less(2 * RUN, terms) else 0
+        return terms if (divides(TERMS, terms) if isinstance(terms, Dim) else terms > 2 * RUN) else 0
 
 
 class _Later(Exception):

@@ -159,6 +159,15 @@ def test_reductions(op):
             check(lambda b, x: b.reduce(x, op=op, axes=(1,)), TensorType(I32, (N, L)))
 
 
+@pytest.mark.parametrize("shape", [(4 * N + 1, 9, 9, 32), (64 * N + 1, 32), (N, 9, 9, 32), (8 * N + 4, 15, 15, 64)])
+def test_sums_of_many_pixels(shape):
+    """Down columns, of numbers of pixels that are no multiple of what is summed at a time, or may be none."""
+    axes = tuple(range(len(shape) - 1))
+    with checking() as check:
+        sizes = [{"n": n} for n in (2, 3, 8)]
+        check(lambda b, x: b.reduce(x, op="sum", axes=axes), f32(*shape), tol=1e-5, sizes=sizes)
+
+
 def test_other_reductions():
     with checking() as check:
         check(lambda b, x: b.arg_reduce(x, op="argmax", axis=1), f32(N, L))

@@ -60,3 +60,17 @@ def test_a_doubling_chain_is_no_sum_of_many_terms():
         x = b.add(x, x)
     graph = b.build([x])
     assert run_passes(graph, "join-pads") is graph
+
+
+@pytest.mark.parametrize(("levels", "twice"), [(1500, False), (20, True)])
+def test_concats_deep_in_each_other_are_not_added_by_parts(levels, twice):
+    """Neither by a recursion that is too deep nor by as many sums as there are ways to the innermost part."""
+    b = Builder("g")
+    sides = []
+    for name in "xy":
+        x = b.input(name, TensorType(F32, (1, 2)))
+        for _ in range(levels):
+            x = b.concat(x, x if twice else b.broadcast(b.constant(0, F32), shape=(1, 2)), axis=0)
+        sides.append(b.concat(x, b.broadcast(b.constant(0, F32), shape=(1, 2)), axis=0))
+    graph = b.build([b.add(*sides)])
+    assert len(run_passes(graph, "simplify, dce").ops) == len(graph.ops)
