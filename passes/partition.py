@@ -318,12 +318,15 @@ def _between(graph: Graph, outputs: Sequence[Value], late: Collection[Value]) ->
     last = {v: k for k, op in enumerate(ops) for v in op.operands}
     read = {v for op in graph.ops if op not in forward for v in op.operands}
     made = [sum(hint(r.type.nbytes) for r in op.results if r in read and op.name != "broadcast") for op in ops]
-    living: set[Value] = set()
+    living: dict[Value, None] = {}
     alive: list[tuple[Value, ...]] = []
-    """The values that are made before and read after each op."""
+    """The values that are made before and read after each op, in the order of the graph: code in the object cache
+    must not depend on the process that made it."""
     for k, op in enumerate(ops):
-        living.update(r for r in op.results if last.get(r, k) > k)
-        living.difference_update([v for v in op.operands if last[v] == k])
+        living.update((r, None) for r in op.results if last.get(r, k) > k)
+        for v in op.operands:
+            if last[v] == k:
+                living.pop(v, None)
         alive.append(tuple(living))
     sizes = [sum(hint(v.type.nbytes) for v in values) for values in alive]
     usual, total = sorted(sizes)[len(sizes) // 4] if sizes else 0, sum(made)

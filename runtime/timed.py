@@ -133,7 +133,9 @@ class TimedProgram:
         self.outer = np.array([s.inside is None for s in self.sites], bool)
         self._words = stamps.words
         self.reused = len(kernels.addresses)
-        if program.interface.main.size != function.layout.size:
+        mine, given = program.interface.main, function.layout
+        types = [(layout.input_types, layout.result_types) for layout in (mine, given)]
+        if mine.size != given.size or types[0] != types[1]:
             raise IRError(
                 f"the passes have made another program of @{planned.name} this time; please report this fault"
             )
