@@ -123,6 +123,8 @@ def find_pass(name: str, others: Iterable[str] = ()) -> Pass:
         all_passes()  # it may stand in a file of another name, or in another package
     if name not in _PASSES:
         near = did_you_mean(name, [*_PASSES, *others]) or "; `gluonjit passes` lists those that there are"
+        if name in imported(f"{_PACKAGE}.pipelines").PIPELINES:
+            near = f"; it is a pipeline, of which `gluonjit.passes.pipelines.PIPELINES[{name!r}].steps` are the passes"
         raise IRError(f"unknown pass {name!r}{near}")
     return _PASSES[name]
 

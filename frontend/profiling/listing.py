@@ -21,7 +21,10 @@ def text(profile: Profile, top: int = 20, kernels: bool = False) -> str:
     """What `gluonjit profile` prints. `top`: rows of each table; `kernels`: a row for each kernel, rather than for each
     layer."""
     if not profile.programs and not profile.compiling:
-        return "nothing was measured: no compiled code ran; mx.profiler records operators that are called plainly\n"
+        return (
+            "nothing was measured: no compiled code ran, or that of hybridize(tune=True), whose kernels cannot be; "
+            "mx.profiler records operators that are called plainly\n"
+        )
     parts = [_program(p, profile, top, kernels) for p in sorted(profile.programs, key=lambda p: -p.total)]
     parts.insert(0, _overview(profile))
     if profile.compiling:

@@ -64,6 +64,7 @@ def test_pipelines():
         ("Fold", "unknown pass 'Fold'; did you mean 'fold'?"),
         ("os", "unknown pass 'os'; `gluonjit passes` lists those that there are"),
         ("manager", "unknown pass 'manager'"),
+        ("gradient", "unknown pass 'gradient'; it is a pipeline, of which"),
         ("legalize_broadcast", "did you mean 'legalize-broadcast'?"),
         ("fold {limits = 3}", "pass 'fold' has no option 'limits'; did you mean 'limit'?"),
         ("dce {limit = 3}", "pass 'dce' has no option 'limit'; it has none"),
