@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gluonjit.codegen.interface import Layout
 from gluonjit.codegen.program import lower_program
 from gluonjit.codegen.target import host as host_target
 from gluonjit.codegen.text import llvm
@@ -134,8 +135,7 @@ class TimedProgram:
         self._words = stamps.words
         self.reused = len(kernels.addresses)
         mine, given = program.interface.main, function.layout
-        types = [(layout.input_types, layout.result_types) for layout in (mine, given)]
-        if mine.size != given.size or types[0] != types[1]:
+        if mine.size != given.size or _known(mine) != _known(given):
             raise IRError(
                 f"the passes have made another program of @{planned.name} this time; please report this fault"
             )
@@ -145,6 +145,11 @@ class TimedProgram:
         areas = aligned_empty(8 * self._words * nthreads).view(np.int64).reshape(nthreads, self._words)
         areas[:] = 0
         return areas
+
+
+def _known(layout: Layout) -> list[Any]:
+    """The types of inputs and results; of open ones, whose dimensions may have other names, all but the sizes."""
+    return [(t.dtype, t.rank if layout.dims else t.shape) for t in (*layout.input_types, *layout.result_types)]
 
 
 _loading = forks.renewed()
