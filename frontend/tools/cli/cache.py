@@ -17,7 +17,9 @@ def add_commands(commands: Any) -> None:
         "environment variable GLUONJIT_CACHE_DIR sets its folder; GLUONJIT_CACHE=0 turns it off.",
         epilog="example:\n  gluonjit cache show",
     )
-    p.add_argument("action", choices=("show", "clear"), help="list its entries, or remove them all")
+    p.add_argument(
+        "action", choices=("show", "clear"), metavar="show|clear", help="list its entries, or remove them all"
+    )
     p.set_defaults(run=_run)
 
 
