@@ -11,6 +11,7 @@ from collections import Counter, deque
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -171,11 +172,47 @@ class CompileLog:
         return why
 
 
+class ExplainedSteps(NamedTuple):
+    """Whether the steps of a trainer are replayed: run as one native call, or as two if the program looks at a gradient
+    in between (`execution.step_replay`)."""
+
+    are_replayed: bool
+    """Whether those to come are, if they go on as before."""
+    replayed: int
+    """How many were."""
+    why_not: str
+    """Why the last ones were not, and what to do; '' if they were, or if none has been observed yet."""
+
+    def __str__(self) -> str:
+        if self.are_replayed:
+            return f"{self.replayed} replayed" + (f"; not the last ones: {self.why_not}" if self.why_not else "")
+        before = f"no longer replayed, {self.replayed} were" if self.replayed else "not replayed"
+        return f"{before}: {self.why_not or 'none has been observed yet, the fourth one will be'}"
+
+
+trainers: WeakKeyDictionary[Any, None] = WeakKeyDictionary()
+"""The `gluon.Trainer`s that were made, in this order."""
+
+
+def explained_steps(params: Iterable[Any]) -> list[ExplainedSteps]:
+    """Whether the steps of each trainer of some of these parameters are replayed, if it has taken any."""
+    own = {*map(id, params)}
+    found = [trainer for trainer in [*trainers] if not own.isdisjoint(map(id, trainer._params))]
+    return [steps for trainer in found if (steps := trainer._explained_steps()) is not None]
+
+
 class Explanation:
     """What `net.explain()` returns: prints as a text, and has the numbers."""
 
     def __init__(
-        self, name: str, log: CompileLog | None, state: str, kept: int, limit: int, inner: Sequence[Any]
+        self,
+        name: str,
+        log: CompileLog | None,
+        state: str,
+        kept: int,
+        limit: int,
+        inner: Sequence[Any],
+        steps: Iterable[ExplainedSteps],
     ) -> None:
         self.name = name
         self.state = state
@@ -197,6 +234,8 @@ class Explanation:
         """What all compilations took."""
         self.inner: list[Explanation] = list(inner)
         """The explanations of blocks inside that were compiled by themselves."""
+        self.steps: list[ExplainedSteps] = list(steps)
+        """For each trainer of its parameters that has taken steps."""
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
@@ -214,6 +253,7 @@ class Explanation:
                 f"  traced {_times(self.traces, 'time')}, compiled {_times(self.compiles, 'time')} in "
                 f"{_duration(self.seconds)}{hits}; {_times(self.kept, 'code')} kept, of at most {self.limit}"
             )
+        yield from (f"  steps of training: {steps}" for steps in self.steps)
         if len(self.events) > _PRINTED:
             yield f"  … {len(self.events) - _PRINTED} events before these are in `.events`"
         yield from (f"  - {event}" for event in self.events[-_PRINTED:])
@@ -221,11 +261,11 @@ class Explanation:
             yield from (f"  {line}" for line in part._lines())
 
 
-def explained(block: Any) -> Explanation:
+def explained(block: Any, steps: Iterable[ExplainedSteps] = ()) -> Explanation:
     """What `block.explain()` returns; a user's block may have another method of that name."""
     inner = [explained(child) for child in block._children.values() if _has_log(child)]
     state, kept, limit = block._compiled_state()
-    return Explanation(block.name, block._jit_log, state, kept, limit, inner)
+    return Explanation(block.name, block._jit_log, state, kept, limit, inner, steps)
 
 
 def _has_log(block: Any) -> bool:

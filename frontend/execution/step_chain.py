@@ -13,8 +13,9 @@ import numpy as np
 
 from gluonjit.autodiff.computation import code_of
 from gluonjit.autodiff.tape import Edge
+from gluonjit.common.quantities import bytes_text
 from gluonjit.ndarray import NDArray
-from gluonjit.ndarray.observed_steps import ObservedCall
+from gluonjit.ndarray.observed_steps import HYBRIDIZE, ObservedCall, Unfit
 from gluonjit.ndarray.variable import Variable
 from gluonjit.runtime.arenas import aligned_array
 from gluonjit.runtime.call_chain import CallChain
@@ -24,8 +25,17 @@ MOST_BYTES = 16 << 20
 """What a chain may keep from step to step: in larger steps, Python's part is not worth it."""
 
 
-class Unfit(Exception):
-    """The observed step is no chain that can be replayed."""
+_OUTSIDE = f"operators outside of hybridized blocks take part in the gradient: {HYBRIDIZE}"
+_ONE_BLOCK = "put them into one hybridized block"
+
+
+def _calls_python(name: str) -> str:
+    return f"compiled code of {name} calls Python: `gluonjit check --train` says where"
+
+
+def _name(call: ObservedCall) -> str:
+    found: str = call.caller.block.name
+    return found
 
 
 class _Place:
@@ -73,7 +83,7 @@ class StepChain:
         self.states: list[tuple[NDArray, np.ndarray]] = []
         last = len(calls) - 1
         if len(calls[last].results) != 1:
-            raise Unfit
+            raise Unfit(f"{_name(calls[last])}, its last block, has several results: have it return the loss alone")
         self._cotangents[last, 0] = np.ones_like(calls[last].results[0]._array)
         chain = [self._forward(i, call) for i, call in enumerate(calls)]
         chain += [self._backward(i, calls[i]) for i in reversed(range(len(calls)))]
@@ -81,12 +91,15 @@ class StepChain:
         """How many calls compute the gradients."""
         chain.append(update.with_own_table())
         if self._cotangents.keys() != {(i, head) for i, call in enumerate(calls) for head in call.node.heads}:
-            raise Unfit
+            raise Unfit(_OUTSIDE)
         for arrays in (self.gradients, [id(x) for x, _ in self.states]):
             if len({*arrays}) < len(arrays):
-                raise Unfit
-        if len({call.function.flush for call in chain}) > 1 or self._kept_bytes > MOST_BYTES:
-            raise Unfit
+                raise Unfit(f"two of its blocks compute the gradient or the state of one parameter: {_ONE_BLOCK}")
+        if len({call.function.flush for call in chain}) > 1:
+            raise Unfit("its blocks treat denormals in two ways: hybridize all with the same `flush_denormals`")
+        if self._kept_bytes > MOST_BYTES:
+            size, most = bytes_text(self._kept_bytes), bytes_text(MOST_BYTES)
+            raise Unfit(f"{size} would be kept from step to step, and {most} at most are; nothing is lost by it")
         self.chain = CallChain(chain)
         del self._calls, self._inputs, self._saved, self._cotangents
 
@@ -95,11 +108,16 @@ class StepChain:
         self._kept_bytes += t.nbytes
         return aligned_array(t.shape, t.dtype.numpy)
 
-    def _bound(self, code: Executable | None, inputs: Sequence[Any], results: Sequence[Any] | None) -> Any:
-        """The call of this code with ndarrays or places; `results` of None are kept ones. Returns it with these."""
+    def _bound(
+        self, name: str, code: Executable | None, inputs: Sequence[Any], results: Sequence[Any] | None
+    ) -> tuple[Bound, list[Any]]:
+        """The call of this code, of a block of this name, with ndarrays or places; `results` of None are kept ones.
+        Returns it with these."""
         arrays = [x.array if isinstance(x, _Place) else x for x in inputs]
-        if code is None or code.calls_host or any(p.inputs for p in code.prepared):
-            raise Unfit
+        if code is None or code.calls_host:
+            raise Unfit(_calls_python(name))
+        if any(p.inputs for p in code.prepared):
+            raise Unfit(f"{name} reads packed copies of parameters that are not trained")
         code = code.fitting(arrays)
         made = [self._kept(t) if x is None else x for t, x in zip(code.result_types, results or [], strict=True)]
         call = code.bind(arrays, [x.array if isinstance(x, _Place) else x for x in made])
@@ -111,19 +129,24 @@ class StepChain:
         return call, made
 
     def _forward(self, i: int, call: ObservedCall) -> Bound:
-        known, node = call.code.trace, call.node
-        special = known.writes or known.out_views or known.records or known.attributes.finals or known.assigned
-        if special or known.recording_fact or known.context_fact or call.code.device is not None:
-            raise Unfit
+        known, node, name = call.code.trace, call.node, _name(call)
+        if known.writes or known.assigned or known.out_views:
+            raise Unfit(f"{name} writes to its arguments, or returns parts of them: have it return new arrays")
+        if known.attributes.finals:
+            raise Unfit(f"{name} sets attributes in its `hybrid_forward`: return the values instead")
+        if known.records or known.recording_fact or known.context_fact:
+            raise Unfit(f"{name} records, or asks whether it is recorded or where: leave that to its caller")
+        if call.code.device is not None:
+            raise Unfit(f"{name} is called on {call.code.device}: use `cpu()`")
         if node.masks or node.reached is not None or len(node.heads) < len(call.results):
-            raise Unfit
+            raise Unfit(f"no gradient flows through some result of {name}: return that by another block")
         code = code_of(call.forward.run)
         if code is None:
-            raise Unfit
+            raise Unfit(_calls_python(name))
         produced = {id(x): (j, r) for j, other in enumerate(self._calls[:i]) for r, x in enumerate(other.results)}
         self.from_calls.append({k: produced[id(x)] for k, x in enumerate(call.arrays) if id(x) in produced})
         if any(k >= call.arguments for k in self.from_calls[i]):
-            raise Unfit
+            raise Unfit(f"{name} reads the result of another block without being passed it: pass it as an argument")
         self.arguments.append(
             [None if k in self.from_calls[i] else _Place(x._array) for k, x in enumerate(call.arrays[: call.arguments])]
         )
@@ -140,20 +163,22 @@ class StepChain:
         self.results.append([_Place(x._array) for x in call.results])
         count = len(code.result_types)
         if count < len(call.results) or call.forward.count != len(call.results):
-            raise Unfit
-        bound, made = self._bound(code, inputs, [*self.results[i], *[None] * (count - len(call.results))])
+            raise Unfit(f"{name} returns the same array twice, or an argument: have it return new arrays")
+        bound, made = self._bound(name, code, inputs, [*self.results[i], *[None] * (count - len(call.results))])
         self._saved.append(made)
         return bound
 
     def _backward(self, i: int, call: ObservedCall) -> Bound:
         backward, node = call.backward, call.node
-        if not backward.is_dense or backward.presences or backward.calls_python:
-            raise Unfit
+        if not backward.is_dense or backward.presences:
+            raise Unfit(f"{_name(call)} has sparse gradients")
+        if backward.calls_python:
+            raise Unfit(_calls_python(_name(call)))
 
         def cotangent(c: Any) -> np.ndarray:
             found = self._cotangents.get((i, node.heads[c.head]))
             if found is None:
-                raise Unfit
+                raise Unfit(_OUTSIDE)
             return found
 
         def value(place: int) -> Any:
@@ -161,12 +186,14 @@ class StepChain:
 
         inputs = backward.arguments(value, cotangent, lambda head: None)
         results = [self._destination(source) for source in call.sources] + [None] * len(call.written)
-        bound, made = self._bound(backward.computation.code, inputs, results)
+        bound, made = self._bound(_name(call), backward.computation.code, inputs, results)
         for source, x in zip(call.sources, made):
             if source.__class__ is Edge:
                 j = next((j for j, other in enumerate(self._calls[:i]) if other.node is source.node), None)
-                if j is None or (j, source.number) in self._cotangents:
-                    raise Unfit
+                if j is None:
+                    raise Unfit(_OUTSIDE)
+                if (j, source.number) in self._cotangents:
+                    raise Unfit(f"two blocks read the same result of {_name(self._calls[j])}: {_ONE_BLOCK}")
                 self._cotangents[j, source.number] = x
         self.states += zip(call.written, made[len(call.sources) :])
         return bound
@@ -175,8 +202,10 @@ class StepChain:
         """Where the gradient of a source goes: to a variable's array, or None."""
         if source.__class__ is Edge:
             return None
-        if source.request != "write" or source.stype != "default":
-            raise Unfit
+        if source.request != "write":
+            raise Unfit(f'a gradient has grad_req="{source.request}"; "write" is what is replayed')
+        if source.stype != "default":
+            raise Unfit("a gradient is sparse; dense ones are what is replayed")
         self.gradients.append(source)
         found: np.ndarray = source.grad._array
         return found

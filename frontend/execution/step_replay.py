@@ -25,13 +25,14 @@ import numpy as np
 
 from gluonjit.autodiff.tape import Edge
 from gluonjit.execution.cached_call import no_replay
-from gluonjit.execution.step_chain import StepChain, Unfit
+from gluonjit.execution.step_chain import StepChain
 from gluonjit.ir.types import IRError
 from gluonjit.language import rng
 from gluonjit.language.forms import ARRAY
 from gluonjit.language.interrupts import Uninterrupted
 from gluonjit.language.modes import Scope, modes
 from gluonjit.language.running import no_trace
+from gluonjit.language.source import shown, user_loc
 from gluonjit.ndarray import NDArray, deferred
 from gluonjit.ndarray.deferred import (
     Held,
@@ -44,7 +45,7 @@ from gluonjit.ndarray.deferred import (
     storage_of,
 )
 from gluonjit.ndarray.gradient_listeners import listeners
-from gluonjit.ndarray.observed_steps import Observation, ObservedCall
+from gluonjit.ndarray.observed_steps import HYBRIDIZE, Observation, ObservedCall, Unfit
 from gluonjit.ndarray.variable import Variable
 from gluonjit.runtime import mode
 from gluonjit.runtime.executable import Bound
@@ -57,24 +58,36 @@ MISSES = 3
 IDLE = 8
 """How many steps of its trainer in turn without it end it, too: its blocks may have been hybridized anew."""
 
+_LOOKED = (
+    "an array of the step is looked at before `backward`, or `backward` is not that of the loss alone: look after it, "
+    "better after `step`"
+)
+_NOT_CALLED = "its blocks are not called as in the step observed: they may have been hybridized anew or traced again"
+_SAME_SIZES = 'give all batches one size (last_batch="discard")'
 
-def replay(observation: Observation, trainer: Any, updates: Sequence[Any], step: Any) -> StepReplay | None:
+
+def replay(observation: Observation, trainer: Any, updates: Sequence[Any], step: Any) -> StepReplay:
     """What stands for steps like the observed one, which ended with these updates, taken by `step`
-    (`optimizer.step.BoundStep`, or None); None if nothing can."""
-    if not (observation.fits and observation.is_complete and step is not None and isinstance(step.call, Bound)):
-        return None
-    if not all(map(_is_up_to_date, observation.calls)):
-        return None
+    (`optimizer.step.BoundStep`, or None). Unfit if nothing can."""
+    if observation.why_not:
+        raise Unfit(observation.why_not)
+    if not observation.is_complete:
+        raise Unfit("no `backward` comes between it and the step before: take one step after each backward")
+    if step is None or not isinstance(step.call, Bound):
+        raise Unfit("the optimizer's update is not one native call: another optimizer may have that")
+    for call in observation.calls:
+        if not _is_up_to_date(call):
+            raise Unfit(f"{call.caller.block.name} or its parameters change during it: change them between steps")
     try:
         chain = StepChain(observation.calls, step.call)
-    except (Unfit, IRError):
-        return None
+    except IRError as e:
+        raise Unfit(str(e)) from e
     written = {id(x.grad) for x in chain.gradients}
     if {*chain.gradients} != observation.leaves or len(written) < len(observation.leaves):
-        return None
+        raise Unfit("arrays outside of hybridized blocks have gradients, too: let blocks hold them as parameters")
     work = trainer._work()
     if len(work) != len(updates) or not written >= {id(grad) for _, grad, _ in work}:
-        return None
+        raise Unfit("the trainer has parameters whose gradients the step does not compute: leave them out")
     return StepReplay(observation.calls, chain, trainer, updates, step)
 
 
@@ -158,6 +171,8 @@ class StepReplay:
         self._optimizer, self._updater = trainer._optimizer, trainer._updaters[0]
         self._optimizer_states = [*map(self._updater.states.get, self._indices)]
         self._misses = self._idle = 0
+        self._refused: tuple[int, str] = 0, ""
+        """Why a step was last not replayed, or not to its end, after how many that were."""
         self._owner = 0
         """The thread whose step waits."""
         self._made: list[tuple[list[Any], list[Any]]] = []
@@ -189,6 +204,21 @@ class StepReplay:
             if link.caller.block._calls_only_compiled_code():
                 link.caller.block._fast_call = link.enter
 
+    @property
+    def count(self) -> int:
+        """How many steps it has replayed, at least up to their gradients."""
+        return self._chain.chain.runs
+
+    @property
+    def why_not(self) -> str:
+        """Why the steps since the last one that was replayed were not; '' if that is unknown, or there were none."""
+        count, why = self._refused
+        return why if count == self.count else ""
+
+    def _refuse(self, why: str, link: _Link | None = None) -> None:
+        """A step is not replayed, or not to its end. `link`: of the block that `why` is about."""
+        self._refused = self.count, why if link is None else f"{link.caller.block.name} {why}"
+
     # ---- a step that waits
 
     def begins(self, args: tuple[Any, ...]) -> Any:
@@ -218,14 +248,21 @@ class StepReplay:
                 found = self._noted(link, args)
                 if found is not None:
                     return found
-            self.settle()
+                why = self.why_not
+            else:
+                why = f"{caller.block.name} is called in another place or in another way than in the step observed"
+            self.settle(why)
         return None
 
     def _may_begin(self) -> bool:
-        if not (modes.training and modes.recording) or modes.anomalies or _listening or mode.is_kept_off():
+        if not (modes.training and modes.recording):
+            return False
+        if modes.anomalies or _listening or mode.is_kept_off():
+            self._refuse("`detect_anomaly`, mx.profiler or sums over processes look at each call: end that")
             return False
         for call in self._calls:
             if call.caller.is_watched:
+                self._refuse(f"{call.caller.block.name} has a monitor, or keeps intermediate results (debug=True)")
                 return False
         same = all(map(is_, map(_array, self._params), self._arrays))
         same = same and all(map(is_, map(_request, self._trained), self._requests))
@@ -233,32 +270,40 @@ class StepReplay:
             return True
         same = same and all(x._grad_state is variable for x, variable in zip(self._parameters, self._variables))
         if not same or not self._held.are_intact:
-            self._end()
+            self._end("a parameter has got another array, gradient or `grad_req`: change these before training")
             return False
-        return not self._held.may_be_shared
+        if self._held.may_be_shared:
+            self._refuse("a view, or another framework, shares memory with a parameter, a gradient or a state: drop it")
+            return False
+        return True
 
     def _noted(self, link: _Link, args: tuple[Any, ...]) -> Any:
         """The deferred result of the next call; None, and nothing is noted, if its arguments are not such as were
         observed."""
-        if len(args) != len(link.operands) or link.caller.drops != link.drops:
-            return None
+        if len(args) != len(link.operands):
+            return self._refuse(f"is called with {len(args)} arguments, after {len(link.operands)}", link)
+        if link.caller.drops != link.drops:
+            return self._refuse("was traced again: its `explain()` says why", link)
         arguments, elsewhere = [], []
         for x, (own, kind, place, source) in zip(args, link.operands):
             if place is None:
                 j, number = source
                 if x is not self._made[j][1][number]:
-                    return None
+                    return self._refuse(f"is passed something else than the result of a block: {HYBRIDIZE}", link)
             else:
                 if x.__class__ is not own and not any(x is y for y, _ in self._deferred):
-                    return None  # a parameter, or a result that is something else here
+                    # A parameter, or a result that is something else here.
+                    return self._refuse("is passed an array that the step itself computes or updates", link)
                 array, storage = elements(x), storage_of(x)
-                if array.shape != place.shape or array.dtype != place.dtype or origin_of(x) is not None:
-                    return None
+                if array.shape != place.shape or array.dtype != place.dtype:
+                    return self._refuse(f"is passed an array of another shape or type: {_SAME_SIZES}", link)
+                if origin_of(x) is not None:
+                    return self._refuse(f"is passed an array that has a gradient, or was recorded: {HYBRIDIZE}", link)
                 if not array.flags.aligned or storage is not None and storage.context is not None:
-                    return None
+                    return self._refuse("is passed an array that is not aligned, or on another device", link)
                 if array.base is not None or storage is not None and (storage.aliased or storage.exposed):
                     if array.nbytes > MOST_COPIED:
-                        return None
+                        return self._refuse("is passed a large array that shares memory: pass a copy", link)
                     array = array.copy()
                     x = NDArray._wrap(array)
                     x.__class__ = own
@@ -296,8 +341,9 @@ class StepReplay:
 
     # ---- the end of a step
 
-    def settle(self) -> None:
-        """Computes what the step has called so far, in the ordinary way as far as the tape has to know of it."""
+    def settle(self, why: str = _LOOKED) -> None:
+        """Computes what the step has called so far, in the ordinary way as far as the tape has to know of it. `why`:
+        what ends the step, if that is before `backward`."""
         with deferred.lock, Uninterrupted(), no_trace():
             if deferred.now.step is not self:
                 return
@@ -306,8 +352,9 @@ class StepReplay:
                 self._compute(self._chain.halves)
                 return
             self._misses += 1
+            self._refuse(why)
             if self._misses >= MISSES:
-                self._end()
+                self._end(f"in {MISSES} steps in turn, the last time at {shown(user_loc())}, {why}")
             try:
                 with Scope(True, True):
                     self._record()
@@ -334,7 +381,7 @@ class StepReplay:
             if trainer is None or deferred.now.step is not self or self._owner != get_ident():
                 self._idle += 1
                 if self._idle >= IDLE:
-                    self._end()
+                    self._end(f"in {IDLE} steps in turn, {self.why_not or _NOT_CALLED}")
                 return False
             usual = trainer._kvstore is None and not trainer._params_to_init and trainer._kv_initialized
             usual = usual and not hasattr(trainer, "_amp_loss_scaler") and self._is_bound(trainer)
@@ -421,14 +468,15 @@ class StepReplay:
         deferred.now.step = None
         self._made, self._deferred = [], []
 
-    def _end(self) -> None:
+    def _end(self, why: str) -> None:
         """No further steps are replayed; the trainer may have others observed."""
         caller = self._calls[0].caller
         if caller.replay() is self:
             caller.replay = no_replay
         trainer = self._trainer()
         if trainer is not None and trainer._replay is self:
-            trainer._replay = None
+            trainer._replay, trainer._why_not_replayed = None, why
+            trainer._replayed += self.count
 
 
 def _is_alike(u: Any, observed: Any) -> bool:

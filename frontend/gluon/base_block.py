@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import NoneType
 from typing import Any
 
-from gluonjit.codes.compile_log import CompileLog, Explanation, explained
+from gluonjit.codes.compile_log import CompileLog, Explanation, explained, explained_steps
 from gluonjit.gluon import parameter_files, structure_files, summary
 from gluonjit.gluon.naming import BlockScope, name_block
 from gluonjit.gluon.parameter import Parameter, ParameterDict
@@ -311,9 +311,9 @@ class Block:
     """The reasons of all its compilations; None if there were none."""
 
     def explain(self) -> Explanation:
-        """Why this block and those in it were traced and compiled, each time, how calls ran, and how much code is kept:
-        an object that prints as a text (`codes.compile_log.Explanation`). With GLUONJIT_LOG=compile in the
-        environment, the same is printed as it happens.
+        """Why this block and those in it were traced and compiled, each time, how calls ran, how much code is kept, and
+        whether steps of training are replayed: an object that prints as a text (`codes.compile_log.Explanation`). With
+        GLUONJIT_LOG=compile in the environment, all compiling is printed as it happens.
 
         >>> net = nn.Dense(3, in_units=4, prefix="dense_")
         >>> net.initialize()
@@ -325,7 +325,7 @@ class Block:
         ...
           - compiled for f32[n,4] in ...: shape of argument 0: 10×4, had 16×4...
         """
-        return explained(self)
+        return explained(self, explained_steps(self.collect_params().values()))
 
     def _compiled_state(self) -> tuple[str, int, int]:
         """(how calls run, how many codes are kept, how many may be)"""

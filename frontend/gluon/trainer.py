@@ -8,12 +8,13 @@ from typing import Any
 
 from gluonjit import kvstore as kv
 from gluonjit import optimizer as opt
+from gluonjit.codes.compile_log import ExplainedSteps, trainers
 from gluonjit.common.aside import imported
 from gluonjit.files import atomic, state_files
 from gluonjit.gluon.parameter import Parameter, ParameterDict
 from gluonjit.language.interrupts import Uninterrupted
 from gluonjit.ndarray import deferred
-from gluonjit.ndarray.observed_steps import Observation
+from gluonjit.ndarray.observed_steps import Observation, Unfit
 from gluonjit.optimizer.step import Steps
 
 __all__ = ["Trainer"]
@@ -84,6 +85,7 @@ class Trainer:
         self._updaters = [opt.get_updater(self._optimizer) for _ in self._contexts or [None]]
         for param in self._params:
             param._set_trainer(self)
+        trainers[self] = None
         self._scale = self._optimizer.rescale_grad
         self._steps = Steps()
         self._kvstore_params = {"kvstore": kvstore, "update_on_kvstore": update_on_kvstore}
@@ -91,6 +93,10 @@ class Trainer:
         self._steps_left = self._patience = OBSERVED_AFTER
         self._replay: Any = None
         """A `StepReplay`, once one stands for the steps of this trainer."""
+        self._replayed = 0
+        """How many steps were replayed by what `_replay` was before."""
+        self._why_not_replayed = ""
+        """Why the last step observed could not be replayed, or no more were: for `net.explain()`."""
         self._last_updates: list[Any] = []
         self._reset_kvstore()
 
@@ -199,6 +205,7 @@ class Trainer:
                 return
             self._ready()
             if self._update_on_kvstore:
+                self._why_not_replayed = "the kvstore updates the parameters: make the trainer with kvstore=None"
                 if not self._overflows():
                     self._refuse_stale(ignore_stale_grad)
                     self._allreduce_grads()
@@ -211,19 +218,35 @@ class Trainer:
             self._update(ignore_stale_grad)
             self._observe()
 
+    def _explained_steps(self) -> ExplainedSteps | None:
+        """Whether this trainer's steps are replayed, for `net.explain()`; None if it has taken none."""
+        if not self._kv_initialized:
+            return None
+        replay = self._replay
+        if replay is None:
+            return ExplainedSteps(False, self._replayed, self._why_not_replayed)
+        return ExplainedSteps(True, self._replayed + replay.count, replay.why_not)
+
     def _observe(self) -> None:
         """Ends what was observed since a trainer's last step: if that was asked for, a `StepReplay` may stand for such
         steps from now on. Asks for the next one now and then."""
         observed = deferred.observed
         if self in observed.wanted:
             observed.wanted.discard(self)
-            if observed.by.is_complete and len(self._updaters) == 1 and self._kvstore is None:
+            try:
+                if len(self._updaters) > 1 or self._kvstore is not None:
+                    raise Unfit("gradients of several contexts or processes are summed up")
                 self._replay = imported("gluonjit.execution.step_replay").replay(
                     observed.by, self, self._last_updates, self._steps.latest
                 )
+                self._why_not_replayed = ""
+            except Unfit as e:
+                self._why_not_replayed = str(e)
         if self._replay is None:
             self._steps_left -= 1
-            if not self._steps_left and os.environ.get("MXNET_ENGINE_TYPE") != "NaiveEngine":
+            if not self._steps_left and os.environ.get("MXNET_ENGINE_TYPE") == "NaiveEngine":
+                self._why_not_replayed = "MXNET_ENGINE_TYPE=NaiveEngine has each call computed at once"
+            elif not self._steps_left:
                 self._patience *= 2
                 self._steps_left = self._patience
                 observed.wanted.add(self)
@@ -238,6 +261,7 @@ class Trainer:
 
     def update(self, batch_size: int, ignore_stale_grad: bool = False) -> None:
         """The second half of `step`, after `allreduce_grads`."""
+        self._why_not_replayed = "`allreduce_grads` and `update` are called apart: call `step` instead"
         self._ready()
         self._refuse_on_kvstore("update()")
         with Uninterrupted():

@@ -210,7 +210,7 @@ class NDArray(NDArrayMethods):
         return f"<div><pre>{escape(str(self._array))}</pre><i>{escape(kind)}</i></div>"
 
     def __len__(self) -> int:
-        return self._array.shape[0]
+        return self.shape[0]
 
     def __hash__(self) -> int:
         return id(self) // 16

@@ -12,6 +12,12 @@ from gluonjit.ndarray.variable import Variable
 
 MOST_CALLS = 16
 """Of blocks, in a step that is worth replaying."""
+HYBRIDIZE = "hybridize the loss, too, and leave no operator outside of hybridized blocks"
+"""What to do where operators are a part of the step."""
+
+
+class Unfit(Exception):
+    """The observed step is no chain that can be replayed. Its text says why, and what to do (`net.explain()`)."""
 
 
 class ObservedCall(NamedTuple):
@@ -43,8 +49,8 @@ class Observation:
         self.calls: list[ObservedCall] = []
         self.leaves: set[Variable] = set()
         """The variables whose gradients were written."""
-        self.fits = True
-        """Whether all was part of a chain up to now."""
+        self.why_not = ""
+        """What was no part of a chain; '' up to then."""
         self.is_complete = False
         """Whether `backward` has been called."""
 
@@ -53,8 +59,14 @@ class Observation:
         nodes: set[Any] = {getattr(x._grad_state, "node", None) for x in results or ()}
         node: Any = nodes.pop() if len(nodes) == 1 else None
         is_block = getattr(node, "backward", None) is not None and getattr(node, "forward", None) is not None
-        if not self.fits or self.is_complete or not is_block or len(self.calls) == MOST_CALLS:
-            self._give_up()
+        name = caller.block.name
+        if self.is_complete:
+            self._give_up(f"{name} is called, recorded, between `backward` and `step`: take a step after each backward")
+        elif not is_block:
+            self._give_up(f"no gradient flows through the recorded call of {name}: call it in `autograd.pause()`")
+        elif len(self.calls) == MOST_CALLS:
+            self._give_up(f"it calls more than {MOST_CALLS} hybridized blocks: hybridize the one that calls them")
+        if self.why_not:
             return
         assert results is not None
         count = len(arrays) - len(code.trace.params) - len(code.trace.captured)
@@ -65,15 +77,20 @@ class Observation:
         self, heads: Sequence[NDArray], given: Sequence[Any], keeps_graph: bool, train_mode: bool, leaves: Any
     ) -> None:
         """`backward` has written the gradients of `leaves`."""
-        last = self.calls[-1].results[0] if self.calls else None
-        usual = len(heads) == 1 and given[0] is None and not keeps_graph and train_mode
-        fits = self.fits and usual and heads[0] is last and not self.is_complete
-        self.is_complete, self.leaves = True, {*leaves}
-        if not fits:
-            self._give_up()
+        self.leaves = {*leaves}
+        if self.is_complete:
+            self._give_up("`backward` is called twice: take a step after each")
+        elif not self.calls:
+            self._give_up("no hybridized block is called in it: hybridize the network and the loss")
+        elif heads[0] is not self.calls[-1].results[0]:
+            name = self.calls[-1].caller.block.name
+            self._give_up(f"`backward` does not begin at the result of {name}, its last hybridized block: {HYBRIDIZE}")
+        elif len(heads) > 1 or given[0] is not None or keeps_graph or not train_mode:
+            self._give_up("`backward` is called with more than one array or with options: call `loss.backward()`")
+        self.is_complete = True
 
-    def _give_up(self) -> None:
+    def _give_up(self, why: str) -> None:
         """What comes is no chain: keeps nothing of it alive, for as long as no trainer ends the step."""
-        self.fits = False
+        self.why_not = self.why_not or why
         self.calls.clear()
         self.leaves.clear()

@@ -310,6 +310,119 @@ def test_programs_that_look_too_early_are_replayed_no_more(monkeypatch: pytest.M
     step(twin, *twin.batches[0])
 
 
+def said_of_steps(block: gluon.Block) -> str:
+    """What `explain()` says of the steps of the only trainer."""
+    (line,) = [line for line in str(block.explain()).splitlines() if line.startswith("  steps of training: ")]
+    return line.removeprefix("  steps of training: ")
+
+
+def test_explain_says_whether_steps_are_replayed() -> None:
+    twin = Twin(True)
+    assert not twin.net.explain().steps
+    step(twin, *twin.batches[0])
+    assert said_of_steps(twin.net) == "not replayed: none has been observed yet, the fourth one will be"
+    for _ in range(SEEN + 1):
+        step(twin, *twin.batches[0])
+    assert twin.net.explain().steps == [(True, 2, "")] and said_of_steps(twin.net) == "2 replayed"
+    assert not twin.loss.explain().steps, "it has no parameters of the trainer"
+    step(twin, *Twin.batch(7))
+    assert said_of_steps(twin.net).startswith("2 replayed; not the last ones: net is passed an array of another shape")
+    step(twin, *twin.batches[0], lambda point, t, x, *_: t.outcomes.append(len(x)))
+    assert said_of_steps(twin.net) == "3 replayed"
+    for _ in range(3):
+        step(twin, *twin.batches[0], lambda point, t, x, y, out, loss: t.look(out) if point == 0 else None)
+    said = said_of_steps(twin.net)
+    assert said.startswith("no longer replayed, 3 were: in 3 steps in turn, the last time at") and __file__ in said
+    assert "an array of the step is looked at before `backward`" in said
+    (steps,) = twin.net.explain().steps
+    assert not steps.are_replayed and steps.replayed == 3
+
+
+@pytest.mark.parametrize(
+    "change, steps, why",
+    [
+        (lambda t: t.net.hybridize(), 8, "in 8 steps in turn, its blocks are not called as in the step observed"),
+        (lambda t: setattr(t.params[0], "grad_req", "add"), 1, "a parameter has got another array, gradient or"),
+    ],
+)
+def test_explain_says_what_has_ended_a_replay(change: Callable[[Twin], Any], steps: int, why: str) -> None:
+    twin = ready()
+    change(twin)
+    for _ in range(steps):
+        step(twin, *twin.batches[0])
+    assert twin.net.explain().steps[0].why_not.startswith(why)
+
+
+def _with_operators(t: Twin, x: NDArray, y: NDArray) -> None:
+    with autograd.record():
+        loss = (t.net(x) - y).mean()
+    loss.backward()
+    t.trainer.step(1)
+
+
+def _in_halves(t: Twin, x: NDArray, y: NDArray) -> None:
+    with autograd.record():
+        loss = t.loss(t.net(x), y)
+    loss.backward()
+    t.trainer.allreduce_grads()
+    t.trainer.update(1)
+
+
+def _with_options(t: Twin, x: NDArray, y: NDArray) -> None:
+    with autograd.record():
+        loss = t.loss(t.net(x), y)
+    loss.backward(retain_graph=True)
+    t.trainer.step(1)
+
+
+def _with_two_updates(t: Twin, x: NDArray, y: NDArray) -> None:
+    step(t, x, y)
+    t.trainer.step(1, ignore_stale_grad=True)
+
+
+def _of_plain_blocks(t: Twin, x: NDArray, y: NDArray) -> None:
+    t.net.hybridize(False)
+    t.loss.hybridize(False)
+    step(t, x, y)
+
+
+def _added_up(t: Twin, x: NDArray, y: NDArray) -> None:
+    t.params[0].grad_req = "add"
+    step(t, x, y)
+
+
+def _with_plain_network(t: Twin, x: NDArray, y: NDArray) -> None:
+    t.net.hybridize(False)
+    step(t, x, y)
+
+
+@pytest.mark.parametrize(
+    "taken, why",
+    [
+        (_with_operators, "`backward` does not begin at the result of net, its last hybridized block: hybridize the"),
+        (_in_halves, "`allreduce_grads` and `update` are called apart: call `step` instead"),
+        (_with_options, "`backward` is called with more than one array or with options"),
+        (_with_two_updates, "no `backward` comes between it and the step before"),
+        (_of_plain_blocks, "no hybridized block is called in it: hybridize the network and the loss"),
+        (_with_plain_network, "operators outside of hybridized blocks take part in the gradient"),
+        (_added_up, 'a gradient has grad_req="add"'),
+    ],
+)
+def test_explain_says_why_steps_are_not_replayed(taken: Callable[..., None], why: str) -> None:
+    twin = Twin(True)
+    for _ in range(SEEN):
+        taken(twin, *twin.batches[0])
+    assert said_of_steps(twin.net).startswith(f"not replayed: {why}")
+
+
+def test_explain_says_that_a_chain_would_be_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gluonjit.execution.step_chain.MOST_BYTES", 64)
+    twin = Twin(True)
+    for _ in range(SEEN):
+        step(twin, *twin.batches[0])
+    assert "would be kept from step to step, and 64 B at most are" in said_of_steps(twin.net)
+
+
 def test_blocks_that_are_hybridized_anew_are_observed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     twin = ready()
     first = twin.trainer._replay

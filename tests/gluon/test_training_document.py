@@ -11,7 +11,7 @@ import pytest
 def test_the_programs_run(root, capsys):
     text = (root / "docs" / "training.md").read_text()
     programs = re.findall(r"```python\n(.*?)```", text, re.S)
-    assert len(programs) == 3
+    assert len(programs) == 4
     exec(compile("\n".join(programs), "docs/training.md", "exec"), {"__name__": "training"})
 
 
