@@ -11,8 +11,8 @@ _SMALL = 5e-6
 """Seconds; of a kernel that takes less, a large part is its start."""
 _HIGH = 0.6
 """Part of the machine's peak that counts as reached: kernels do not get much nearer."""
-_CACHED = 1.2
-"""Part of the memory's rate above which most of the data must be in caches."""
+_ENOUGH = 5
+"""Measured calls, of which fewer may all be slow for a reason that passes, such as cold caches."""
 _LATE = 1.5
 """Times what the compiler expected, from which on even a fast kernel may have a faster one."""
 _SHARED = 0.25
@@ -40,7 +40,7 @@ def advice(layer: Layer, program: Program, peaks: tuple[float, float], busy: boo
         return f"Its {steps:.0f} steps wait for each other; a larger batch gives each step more to compute."
     if of_flops > _HIGH and late < _LATE:
         return f"It computes at {100 * of_flops:.0f} % of this machine's peak: only a smaller layer would take less."
-    if _HIGH < of_bytes < _CACHED:
+    if _HIGH < of_bytes <= 1:
         return f"It moves data at {100 * of_bytes:.0f} % of the memory's rate: " + (
             "more samples in a call would share the weights."
             if layer.weights > _SHARED * layer.nbytes
@@ -49,12 +49,15 @@ def advice(layer: Layer, program: Program, peaks: tuple[float, float], busy: boo
     if layer.share < _SMALL * len(kernels):
         return "Its kernels are so short that much of it is getting started; larger batches hardly take longer."
     if late > (_LATE if of_flops > _HIGH else 2):
-        return f"It takes {late:.1f} times what the compiler expected" + (
-            ", but other programs took part of the machine; measure again."
-            if busy
-            else "; `hybridize(tune=True)` measures which kernel is fastest here."
-        )
+        said, calls = f"It takes {late:.1f} times what the compiler expected", main.samples.shape[1]
+        if busy:
+            return f"{said}, but other programs took part of the machine; measure again."
+        if calls < _ENOUGH:
+            return f"{said}, but {calls} calls are too few to rely on; measure {_ENOUGH} at least."
+        if 0 < main.rival / threads < main.share:
+            return f"{said}; `hybridize(tune=True)` measures which of several kernels is fastest here."
+        return f"{said}, and no other kernel is known to be faster."
     expected = "It takes about what the compiler expected"
-    if of_bytes >= _CACHED:
+    if of_bytes > 1:
         return f"{expected}; much of its data was in caches: it moves {of_bytes:.1f} times what the memory could."
     return f"{expected}, {100 * max(of_flops, of_bytes):.0f} % of what the machine can."

@@ -191,6 +191,7 @@ def _kernels(
             float(bytes_moved(op)),
             choice(op).nanoseconds(op, machine) / 1e9,
             inside,
+            rival=min((a.microseconds for a in text.alternatives if not a.chosen), default=0.0) / 1e6,
         )
         kernels.append(kernel)
         seconds.append(times[..., k].copy())

@@ -102,6 +102,7 @@ def _program(p: Program, profile: Profile, top: int, kernels: bool) -> str:
     way = max(p.seconds - p.kernel_seconds - p.wait_seconds, 0.0)
     flops, nbytes = sum(k.flops for k in p.outer), sum(k.nbytes for k in p.outer)
     peak = profile.peaks.get(p.usual_threads, (0.0, 0.0))
+    caches = ", so many come from caches" if 0 < peak[1] < nbytes / p.seconds else ""
     lines = [
         f"{shown(p.name)}({inputs}), {p.part}: {calls} on {on}",
         f"  a call: {seconds_text(p.seconds)} (median; 90 % {seconds_text(p.percentile(0.9))}, 99 % "
@@ -110,7 +111,7 @@ def _program(p: Program, profile: Profile, top: int, kernels: bool) -> str:
         f"{seconds_text(p.wait_seconds)}, on the way in and out {seconds_text(way)}",
         f"  {count_text(flops, 'FLOP')} at {count_text(flops / p.seconds, 'FLOP/s')} (this machine reaches "
         f"{count_text(peak[0], 'FLOP/s')}), operands and results at {count_text(nbytes / p.seconds, 'B/s')} (memory: "
-        f"{count_text(peak[1], 'B/s')})",
+        f"{count_text(peak[1], 'B/s')}{caches})",
         "",
     ]
     things: list[Kernel] | list[Layer] = sorted(p.outer, key=lambda k: -k.share) if kernels else p.layers

@@ -72,6 +72,8 @@ class Kernel:
     """The number of the loop or branch that it is a part of. Those times are within the loop's."""
     weights: float = 0.0
     """Bytes of those operands that are parameters, or were prepared from them: all samples of a batch share them."""
+    rival: float = 0.0
+    """Seconds that the fastest other way to compute it is expected to take, like `estimate`; 0: there is none."""
 
     @cached_property
     def busy(self) -> float:

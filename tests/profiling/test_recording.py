@@ -323,9 +323,18 @@ def test_an_interrupted_call_does_not_count():
 @pytest.mark.parametrize(
     "samples, changes, busy, said",
     [
+        ([[1] * 4, [0] * 4], {"estimate": 0.25, "rival": 0.3}, False, "but 4 calls are too few to rely on"),
+        ([[1] * 5, [0] * 5], {"estimate": 0.25, "rival": 2.0}, False, "and no other kernel is known to be faster"),
+        ([[1] * 5, [0] * 5], {"estimate": 0.25}, False, "and no other kernel is known to be faster"),
+        ([[1], [0]], {"estimate": 0.9, "nbytes": 114.0}, False, "in caches: it moves 1.1 times"),
         ([[1], [1]], {}, False, "Threads wait for each other 50 %"),
         ([[1], [0]], {"flops": 70.0}, False, "computes at 70 % of this machine's peak"),
-        ([[1], [0]], {"flops": 70.0, "estimate": 0.5}, False, "2.0 times what the compiler expected; `hybridize(tune"),
+        (
+            [[1] * 5, [0] * 5],
+            {"flops": 70.0, "estimate": 0.5, "rival": 0.6},
+            False,
+            "2.0 times what the compiler expected; `hybridize(tune",
+        ),
         ([[1], [0]], {"nbytes": 80.0}, False, "moves data at 80 % of the memory's rate: only smaller arrays"),
         ([[1], [0]], {"nbytes": 80.0, "flops": 1.0, "weights": 10.0}, False, "only smaller arrays"),
         (
@@ -335,7 +344,12 @@ def test_an_interrupted_call_does_not_count():
             "more samples in a call would share the weights",
         ),
         ([[1e-6], [0]], {}, False, "so short"),
-        ([[1], [0]], {"estimate": 0.25}, False, "4.0 times what the compiler expected; `hybridize(tune=True)`"),
+        (
+            [[1] * 5, [0] * 5],
+            {"estimate": 0.25, "rival": 0.3},
+            False,
+            "4.0 times what the compiler expected; `hybridize(tune=True)`",
+        ),
         ([[1], [0]], {"estimate": 0.25}, True, "measure again"),
         ([[1], [0]], {"estimate": 0.9, "flops": 30.0}, False, "about what the compiler expected, 30 %"),
         ([[1], [0]], {"estimate": 0.9, "nbytes": 200.0}, False, "in caches: it moves 2.0 times"),
