@@ -81,6 +81,13 @@ def _overview(profile: Profile) -> str:
             rows.append((str(len(p.calls)), seconds_text(p.seconds), each, share, f"{shown(p.name)} ({p.part})"))
         rows.append(("", "", seconds_text(total), "100.0", "all of them"))
         lines += ["", *columns(rows, 1)]
+    if (m := profile.step_memory) is not None:
+        parts = ["parameters and data", "saved by forward, and results", "the largest arena", "gradients"]
+        sizes = [f"{bytes_text(n)} {what}" for n, what in zip(m[:4], parts, strict=True)]
+        states = "the optimizer's states, which are not known here"
+        if m.states is not None:
+            states = f"{bytes_text(m.states)} the optimizer's states"
+        lines += ["", f"a step's memory at its peak: {bytes_text(m.peak)} = {' + '.join(sizes)} + {states}"]
     return "\n".join([*lines, ""]) if lines else ""
 
 

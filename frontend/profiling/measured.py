@@ -151,6 +151,24 @@ class Memory:
     """What lies in the arena, in the order in which it gets there."""
 
 
+class StepMemory(NamedTuple):
+    """Bytes that a step of training needs at its peak, by what they are for."""
+
+    given: int
+    """Parameters, data and labels."""
+    saved: int
+    """Results of the forward halves: what is saved for the gradient is among them."""
+    arena: int
+    """The largest arena, with the threads' workspaces: all programs use one in turn."""
+    gradients: int
+    states: int | None
+    """Of the optimizer; None if no step of one was measured."""
+
+    @property
+    def peak(self) -> int:
+        return sum(filter(None, self))
+
+
 class Event(NamedTuple):
     """A stretch of a thread's time in one call."""
 
@@ -325,6 +343,29 @@ class Profile:
         median, ninety, ninety_nine = (percentile(times, part) for part in (0.5, 0.9, 0.99))
         return Rounds(len(times), median, percentile([lap.cpu for lap in self.laps], 0.5), ninety, ninety_nine)
 
+    @property
+    def step_memory(self) -> StepMemory | None:
+        """What a step of training needs at its peak; None if none was measured. Of programs for several sizes, the
+        largest one counts."""
+        largest: dict[tuple[str, str], Memory] = {}
+        for p in self.programs:
+            m = largest.setdefault((p.part, p.name), p.memory)
+            if p.memory.arena + p.memory.results > m.arena + m.results:
+                largest[p.part, p.name] = p.memory
+        halves = {half: [m for (part, _), m in largest.items() if part == half] for half in ("forward", "backward")}
+        if not all(halves.values()):
+            return None
+        # An update is given weights, gradients and states, and writes weights and states over the old ones.
+        updates = [p.memory for p in self.programs if p.compiled and p.compiled.graph.attrs.get("in_place")]
+        states = [max(2 * m.results - m.inputs, 0) for m in updates]
+        return StepMemory(
+            sum(m.parameters + m.inputs for m in halves["forward"]),
+            sum(m.results for m in halves["forward"]),
+            max(m.arena + m.scratch for m in largest.values()),
+            sum(m.results for m in halves["backward"]),
+            max(states) if states else None,
+        )
+
     def compile_seconds(self) -> dict[str, float]:
         """Seconds by the name of the stage."""
         sums: dict[str, float] = {}
@@ -359,6 +400,7 @@ class Profile:
             "rounds": None if self.rounds is None else self.rounds._asdict(),
             "use": None if self.use is None else self.use._asdict(),
             "busy": self.busy,
+            "step_memory": None if (m := self.step_memory) is None else {**m._asdict(), "peak": m.peak},
             "compiling": [stage._asdict() for stage in self.compiling],
             "programs": programs,
         }

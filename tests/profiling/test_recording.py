@@ -113,6 +113,37 @@ def test_memory():
     assert all(t.first <= t.last < len(program.kernels) and t.name and t.layer for t in memory.tensors)
 
 
+def test_the_peak_of_a_step():
+    net, x, _ = made()
+    net(x)
+    trainer = gluon.Trainer(net.collect_params(), "sgd", {"momentum": 0.9})
+
+    def step():
+        with autograd.record():
+            loss = net(x).sum()
+        loss.backward()
+        trainer.step(1)
+
+    step()
+    with profiler.record() as p:
+        step()
+    m, trained = p.step_memory, sum(4 * q.data().size for q in net.collect_params().values() if q.grad_req != "null")
+    forward, backward = (next(q.memory for q in p.programs if q.part == half) for half in ("forward", "backward"))
+    assert m.gradients == backward.results >= trained and m.saved == forward.results
+    assert m.given >= trained + x.size * 4 and m.arena >= max(forward.arena, backward.arena)
+    assert trained - 256 < m.states <= trained  # the update's numbers, which it is given, count for a little
+    assert m.peak == sum(m) and "a step's memory at its peak: " in listing.text(p)
+    assert p.to_json()["step_memory"]["peak"] == m.peak
+    with profiler.record() as p:
+        with autograd.record():
+            loss = net(x).sum()
+        loss.backward()
+    assert p.step_memory.states is None and "the optimizer's states, which are not known here" in listing.text(p)
+    with profiler.record() as p:
+        net(x)
+    assert p.step_memory is None and "peak:" not in listing.text(p)
+
+
 def test_packing_parameters_that_have_changed():
     net, x, plain = made()
     with profiler.record() as p:
