@@ -178,6 +178,26 @@ def test_dumps_of_every_level_come_back(opt, stage, root, capsys):
     assert opt("dump.ir", "-p", "")[1] == text
 
 
+@pytest.mark.parametrize(
+    "command", [["passes"], ["passes", "simplify"], ["primitives"], ["ops"], ["ops", "Convolution"]]
+)
+def test_lists_are_wrapped_and_nothing_is_lost(command, capsys, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    main(command)
+    whole = capsys.readouterr().out
+    monkeypatch.setenv("COLUMNS", "80")
+    main(command)
+    out = capsys.readouterr().out
+    text = out.partition("Example: ")[0]  # code is not wrapped
+    assert [line for line in text.splitlines() if len(line) > 80 and not line.startswith(">>>")] == []
+    assert out.split() == whole.split()
+
+
+def test_lists_have_whole_sentences(capsys):
+    main(["passes"])
+    assert " if their factors, as far as they are no rows yet, are smaller than a product." in capsys.readouterr().out
+
+
 def test_descriptions(capsys):
     main(["passes", "simplify"])
     out = capsys.readouterr().out

@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from gluonjit.ir.opdef import REQUIRED
+from gluonjit.tools.cli.terminal import listed, wrapped, wrapped_document
 
 
 def add_commands(commands: Any) -> None:
@@ -34,11 +35,11 @@ def _run(arguments: argparse.Namespace) -> None:
             op = registry.OPERATORS[name]
             notes = " (compiled code calls Python)" if op.host else ""
             notes += " (not in compiled code)" if op.imperative_only else ""
-            print(f"{name:32} {op.doc.splitlines()[0] if op.doc else ''}{notes}")
+            print(listed(name, op.doc, 33, notes))
         return
     op = registry.get(arguments.name)
     print(op.name + (f"  (also {', '.join(op.aliases)})" if op.aliases else ""))
-    print(f"\n{op.doc}\n" if op.doc else "")
+    print(f"\n{wrapped_document(op.doc)}\n" if op.doc else "")
     if op.host:
         print(f"Compiled code calls Python for it: {op.host}\n")
     if op.imperative_only:
@@ -46,10 +47,10 @@ def _run(arguments: argparse.Namespace) -> None:
     inputs = "any number, counted by num_args" if op.variadic else ""
     if not inputs:
         inputs = ", ".join(input_names(op)) or ("those of its class" if op.host else "")
-    print(f"inputs: {inputs or 'none'}")
+    print(wrapped(f"inputs: {inputs or 'none'}"))
     for key, attr in op.attrs.items():
         default = "required" if attr.default is REQUIRED else f"default {attr.default!r}"
-        print(f"  {key} : {attr.kind}, {default}{'. ' + attr.doc if attr.doc else ''}")
+        print(wrapped(f"{key} : {attr.kind}, {default}{'. ' + attr.doc if attr.doc else ''}", "  ", "    "))
 
 
 def _missing_ops() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gluonjit import passes
+from gluonjit.tools.cli.terminal import listed, wrapped, wrapped_document
 
 if TYPE_CHECKING:
     from gluonjit.passes import Pass
@@ -35,20 +36,20 @@ def _run(arguments: argparse.Namespace) -> None:
         return
     for step in map(find_pass, all_passes()):
         options = "".join(f" {{{k} = {v!r}}}" for k, v in step.options.items())
-        print(f"{step.name + options:28} {step.doc.splitlines()[0] if step.doc else ''}")
+        print(listed(step.name + options, step.doc, 29))
     print("\npipelines, for `opt -p NAME`:")
     for name, steps in pipelines().items():
-        print(textwrap.fill(f"{name}: {steps}", 118, initial_indent="  ", subsequent_indent="    "))
+        print(wrapped(f"{name}: {steps}", "  ", "    "))
 
 
 def _pass(step: Pass) -> None:
     """Describes a pass: what it does, its options, the rules that it has, and an example."""
-    print(f"{step.name}: {step.doc}\n")
+    print(wrapped_document(f"{step.name}: {step.doc}") + "\n")
     print(f"  level: {step.needs} or later" + (f", then {step.gives}" if step.gives else ""))
     for name, default in step.options.items():
         print(f"  option {name}, default {default!r}")
     for rule, names, doc in rules_of(step):
-        print(f"  rule {rule} ({', '.join(names)}): {doc}")
+        print(wrapped(f"rule {rule} ({', '.join(names)}): {doc}", "  ", "    "))
     if (case := example_of(step)) is not None:
         import gluonjit.operators  # noqa: F401  (an example of level `traced` names MXNet's operators)
 
@@ -66,7 +67,7 @@ def rules_of(step: Pass) -> list[tuple[str, list[str], str]]:
     found = []
     for rule in dict.fromkeys(rule for rules in RULES.values() for rule in rules):
         names = [name for name, rules in RULES.items() if rule in rules]
-        found.append((rule.__name__, names, (inspect.getdoc(rule) or "").partition("\n")[0]))
+        found.append((rule.__name__, names, " ".join((inspect.getdoc(rule) or "").partition("\n\n")[0].split())))
     return found
 
 

@@ -15,6 +15,7 @@ from gluonjit.ir import plugins, primitives
 from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.text import parse_graph
 from gluonjit.ir.types import IRError
+from gluonjit.tools.cli.terminal import listed, wrapped_document
 
 TAKEN_APART = ("loop", "branch", "call", "with_gradient")
 """Ops whose regions the pass `differentiate` differentiates, so that they need no rule."""
@@ -38,7 +39,7 @@ def _run(arguments: argparse.Namespace) -> None:
     known = {name: op for name, op in sorted(REGISTRY.items()) if isinstance(op, Primitive)}
     if arguments.name is None:
         for name, op in known.items():
-            print(f"{name:16} {_doc(op).partition(chr(10))[0]}")
+            print(listed(name, _doc(op), 17))
         return
     if arguments.name not in known:
         raise IRError(f"there is no primitive {arguments.name!r}{did_you_mean(arguments.name, known)}")
@@ -47,7 +48,7 @@ def _run(arguments: argparse.Namespace) -> None:
     operands = [
         str(p).partition(":")[0] for p in parameters if p.kind < p.KEYWORD_ONLY and p.name not in op.attr_defaults
     ]
-    print(f"{op.name}({', '.join(operands)})\n\n{_doc(op)}\n")
+    print(f"{op.name}({', '.join(operands)})\n\n{wrapped_document(_doc(op))}\n")
     for key, default in op.attr_defaults.items():
         print(f"  attribute {key}, {'required' if default is REQUIRED else f'default {default!r}'}")
     traits = {

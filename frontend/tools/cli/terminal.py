@@ -9,10 +9,12 @@ import argparse
 import contextlib
 import io
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from typing import Any, TextIO
 
@@ -54,6 +56,37 @@ def escaping() -> Iterator[None]:
             stream.reconfigure(errors="backslashreplace")
     with contextlib.redirect_stdout(_Escaping(sys.stdout)), contextlib.redirect_stderr(_Escaping(sys.stderr)):
         yield
+
+
+def wrapped(text: str, first: str = "", rest: str = "") -> str:
+    """The words of `text`, behind `first`, in lines that fit into the terminal, those after the first behind `rest`. In
+    one line, for `grep` and the like, where the output is no terminal and COLUMNS is not set."""
+    fits = sys.stdout.isatty() or "COLUMNS" in os.environ
+    width = shutil.get_terminal_size().columns if fits else sys.maxsize
+    found = textwrap.fill(
+        " ".join(text.split()),
+        width,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return found or first.rstrip()
+
+
+def wrapped_document(text: str) -> str:
+    """The paragraphs and the points (`* …`) of `text`, each `wrapped`; examples (`>>> …`) as they are."""
+    parts = re.split(r"(\n\s*\n|\n(?=\* ))", text)
+    as_they_are = [not part.strip() or part.startswith(">>>") for part in parts]
+    rest = ["  " * part.startswith("* ") for part in parts]
+    return "".join(p if keep else wrapped(p, rest=r) for p, keep, r in zip(parts, as_they_are, rest, strict=True))
+
+
+def listed(name: str, text: str, column: int, notes: str = "") -> str:
+    """A line of a list: a name, and what its documentation `text` says first, and notes, from this column on."""
+    paragraph = " ".join(text.partition("\n\n")[0].split())
+    m = re.match(r".*?\.(?=\s|$)", paragraph)
+    return wrapped((m[0] if m else paragraph) + notes, f"{name:{column - 1}} ", " " * column)
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
