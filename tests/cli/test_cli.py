@@ -307,6 +307,22 @@ def test_numbers_of_threads(run, count):
     assert status == 2 and "the number of threads is 1 to" in err
 
 
+def test_steps_are_compiled_ahead(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("GLUONJIT_CACHE_DIR", str(tmp_path / "cache"))
+    words = ("compile", "model.py:net", "--input", "2x5", "--train")
+    assert "both halves of a step, 2 codes in" in run(*words)[1]
+    assert "2 of them there already, kept in" in run(*words)[1]
+    status, _, err = run(*words, "--target", "aarch64")
+    assert status == 1 and "set GLUONJIT_TARGET instead of --target" in err
+
+
+@pytest.mark.parametrize("option", ["--train", "--train-mode"])
+def test_training_mode_has_a_name_of_its_own(run, option):
+    assert run("check", "model.py:net", "--input", "2x5", option)[0] == 0
+    assert "--train-mode" in run("dump", "--help")[1]
+    assert "--train-mode" not in run("compile", "--help")[1].partition("examples:")[0]
+
+
 def test_a_byte_order_mark(run):
     Path("sum.ir").write_text("\ufeff" + SUM, encoding="utf-8")
     assert run("run", "sum.ir")[0] == 0 and run("opt", "sum.ir", "-p", "fold")[0] == 0

@@ -15,7 +15,7 @@ from typing import Any
 from gluonjit._version import version
 from gluonjit.ir.types import IRError
 from gluonjit.tools.cli import files
-from gluonjit.tools.cli.models import add_model, load_model
+from gluonjit.tools.cli.models import add_model, add_train_mode, load_model
 from gluonjit.tools.cli.terminal import add_output, printing_to
 
 RULES = {
@@ -47,7 +47,7 @@ def add_commands(commands: Any) -> None:
         epilog="example:\n  gluonjit check examples/lenet.py:net --input 16x1x28x28",
     )
     add_model(p)
-    p.add_argument("--train", action="store_true", help="as in training: BatchNorm and Dropout do what they do there")
+    add_train_mode(p)
     form = p.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print a JSON list")
     form.add_argument("--sarif", action="store_true", help="print SARIF 2.1.0, for code hosts and editors")

@@ -14,7 +14,7 @@ from gluonjit.files.array_names import shown
 from gluonjit.ir.graph import Graph, Op
 from gluonjit.tools.cli.graphs import is_graph, runnable
 from gluonjit.tools.cli.loading import load_graph
-from gluonjit.tools.cli.models import add_model, add_no_winograd, calling, load_model, no_parameters
+from gluonjit.tools.cli.models import add_model, add_no_winograd, add_train_mode, calling, load_model, no_parameters
 from gluonjit.tools.cli.terminal import add_options, add_output, show
 
 STAGES = ("layers", "trace", "expanded", "optimized", "llvm", "asm", "joint", "forward", "backward")
@@ -62,7 +62,7 @@ def add_command(commands: Any, name: str, stage: str, help_: str) -> None:
         default="elementwise",
         help="what the backward half computes again, as in hybridize(remat=...) (default: %(default)s)",
     )
-    p.add_argument("--train", action="store_true", help="in training mode")
+    add_train_mode(p)
     add_no_winograd(p)
     p.add_argument(
         "--explain",

@@ -53,6 +53,18 @@ def add_train(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--train", action="store_true", help="steps of training: the call, recorded, and its gradient")
 
 
+def add_train_mode(parser: argparse.ArgumentParser) -> None:
+    """What is called is called in training mode."""
+    parser.add_argument(
+        "--train-mode",
+        "--train",
+        dest="train",
+        action="store_true",
+        help="in training mode: BatchNorm and Dropout do what they do there, and there is no gradient (--train of "
+        "bench, compile, profile and report is a step with its gradient)",
+    )
+
+
 def load_model(arguments: argparse.Namespace) -> tuple[Any, list[Any]]:
     """The block that the arguments name, and the NDArrays to call it with.
 
