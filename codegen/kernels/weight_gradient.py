@@ -280,8 +280,7 @@ class _Gradient:
                 at = [("i64", k) for k in unravel(f, span[0], self._lines)]
                 with f.for_(*span, self.block, at, "block") as block:
                     some = block.index, f.min(f.add(block.index, self.block), span[1])
-                    at_line = block.carried
-                    found, after = self._sum(tile, channel, column, wide, tap, some, at_line, span[0], number)
+                    found, after = self._sum(tile, channel, column, wide, tap, some, block.carried, span[0], number)
                     self._add(tile, sums, found)
                     block.next(*after)
 
@@ -332,7 +331,7 @@ class _Gradient:
         with f.for_(span[0], span[1], 1, [*types, *first], "line") as line:
             place = line.carried[len(types) :]
             inside, source = self._line_of_x(place, tap[:-1])
-            end = stop if inside is None else f.op(f"select i1 {inside}, i64 {stop}, i64 {start}")
+            end = stop if inside is None else f.op(f"select i1 {inside}, i64 {f.extent(stop)}, i64 {start}")
             if self.copies_x:
                 source = f.mul(f.sub(line.index, copied), f.mul(self.size[-1], self.depth))
             if self.copies_g:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -273,9 +274,7 @@ class _Winograd:
                 if narrow:
                     with f.if_(narrow):
                         self._write_part(tile, line, width, [image, row, x, c])
-                    with f.if_(f.op(f"xor i1 {narrow}, true")):
-                        self.epilogue.write(tile, [[v] for v in line], self._index(image, row, x, c))
-                else:
+                with f.if_(f.op(f"xor i1 {narrow}, true")) if narrow else nullcontext():
                     self.epilogue.write(tile, [[v] for v in line], self._index(image, row, x, c))
 
             down, along = rows.transform.output, columns.transform.output

@@ -153,13 +153,13 @@ def test_channels_that_differ_share_a_kernel(object_cache, lowered):
     assert counts == [1, 0, 1, 0, 1, 1, 1, 1]
 
 
-@pytest.mark.parametrize(("stride", "pad"), [(2, 1), (1, 0)])
-def test_images_of_other_sizes_share_a_kernel(stride, pad, object_cache, lowered):
+@pytest.mark.parametrize(("taps", "stride", "pad"), [((3, 3), 2, 1), ((3, 3), 1, 0), ((3, 1), 2, (1, 0))])
+def test_images_of_other_sizes_share_a_kernel(taps, stride, pad, object_cache, lowered):
     """Also of other batches. Sizes of which a stride leaves others over have code of their own."""
     rng, target = np.random.default_rng(0), runnable("x86-64-v3")
     counts = []
     for batch, size in enumerate(((16, 12), (12, 20), (13, 9), (17, 11)), 3):
-        graph = backward(size, 256, 64, (3, 3), batch=batch, stride=stride, low=pad, high=pad)
+        graph = backward(size, 256, 64, taps, batch=batch, stride=stride, low=pad, high=pad)
         inputs = [rng.standard_normal(v.shape).astype(np.float32) for v in graph.inputs]
         lowered.clear()
         (got,), _ = compile_graph(graph, target=target, pipeline=pipeline(winograd=False)).run(inputs)
