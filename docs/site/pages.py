@@ -14,6 +14,7 @@ import re
 import sys
 from collections import defaultdict
 from typing import Any
+from unittest import mock
 
 from docstrings import escaped, markdown
 
@@ -94,6 +95,7 @@ def primitives() -> dict[str, str]:
     return {"primitives.md": page(text)}
 
 
+@mock.patch.dict(os.environ, COLUMNS="100")  # where argparse wraps lines
 def commands() -> dict[str, str]:
     """One page: `--help` of every command."""
     text = ["# Command line", code("", make_parser().format_help().strip())]
@@ -199,13 +201,11 @@ def page(parts: list[str]) -> str:
 
 
 def printed(*words: str) -> str:
-    """What the command prints."""
+    """What the command prints where its output is no terminal."""
     out = io.StringIO()
-    with contextlib.redirect_stdout(out):
+    with contextlib.redirect_stdout(out), mock.patch.dict(os.environ):
+        os.environ.pop("COLUMNS", None)
         status = main(words)
     if status:
         raise SystemExit(f"`gluonjit {' '.join(words)}` failed")
     return out.getvalue()
-
-
-os.environ["COLUMNS"] = "100"  # argparse wraps at the width of the terminal

@@ -193,7 +193,8 @@ def test_lists_are_wrapped_and_nothing_is_lost(command, capsys, monkeypatch):
     assert out.split() == whole.split()
 
 
-def test_lists_have_whole_sentences(capsys):
+def test_lists_have_whole_sentences(capsys, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
     main(["passes"])
     assert " if their factors, as far as they are no rows yet, are smaller than a product." in capsys.readouterr().out
 

@@ -28,7 +28,8 @@ def test_code_that_calls_anything_else_is_refused():
         llvm.load(data)
 
 
-def test_listed(capsys):
+def test_listed(capsys, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
     main(["ops"])
     marked = [line for line in capsys.readouterr().out.splitlines() if "(compiled code calls Python)" in line]
     assert [line.split()[0] for line in marked] == ["Custom"]
