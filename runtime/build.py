@@ -26,6 +26,7 @@ from gluonjit.runtime.collector import without_collector
 from gluonjit.runtime.executable import Executable
 from gluonjit.runtime.kernel_library import KernelLibrary
 from gluonjit.runtime.progress import Progress
+from gluonjit.runtime.short_turns import short_turns
 from gluonjit.runtime.threads import get_num_threads
 
 
@@ -69,7 +70,7 @@ def compiled(
     if "select" in names:
         _check_undecided(graph)
     steps = [*names, *_KERNELS, *_CODE]
-    with Progress(graph.name, steps) as progress, without_collector():
+    with Progress(graph.name, steps) as progress, without_collector(), short_turns():
         expanded: list[Graph] = []
 
         def step(name: str, before: Graph, made: Graph, seconds: float) -> None:

@@ -20,8 +20,9 @@ from gluonjit.common import aside
 from gluonjit.common.stages import stage
 from gluonjit.ir.machine import Machine
 
-_PART = 150_000
-"""Characters of LLVM IR that take about 50 ms. Smaller parts are not worth a thread and the fixed cost of a part."""
+_PART = 40_000
+"""Characters of LLVM IR that take some 20 ms if they are one kernel, and 120 if they are many small ones. Smaller parts
+are not worth a thread and the fixed cost of a part; a larger one, begun last, is waited for by all other threads."""
 _ALONE, _ALONE_FOR_ANY = 6_000, 1_500
 """Characters of a kernel that is worth keeping: it takes about 5 ms, and a part of its own costs one or two. Fewer, if
 it is for any size."""
