@@ -52,7 +52,8 @@ _DEPTH = "copied"
 
 
 def _with_any_size(op: Op, target: Machine) -> AnySize | None:
-    """The op with open channels, images and pixels; None where one code would not do for others."""
+    """The op with open channels, and if these are many, images and pixels; None where one code would not do for
+    others."""
     anchor = find_anchor(op.regions[0])
     plan, (x, g) = WeightGradient.of(op), op.operands
     if plan.by_taps or STRIDES.of(op) or GUARD.of(op) is not None or op.regions[0].ops != (anchor,):
@@ -64,11 +65,13 @@ def _with_any_size(op: Op, target: Machine) -> AnySize | None:
         return None
     sizes |= {name: _UNIT * getattr(plan, name) for name in _COUNTS}
     sizes[_DEPTH] = _UNIT * copied_channels(plan, x.dtype.itemsize, target)
-    images = opened_axis("i", x.shape[0], 1, sizes)
+    # With the few channels of a net's pictures, a pixel takes so few instructions that open sizes cost a fifth.
+    few = isinstance(channels, int) and channels <= plan.rows
+    images = x.shape[0] if few else opened_axis("i", x.shape[0], 1, sizes)
     pixels: list[tuple[Extent, Extent]] = []
     """Of the input and of the cotangent, along each axis."""
     for k, (n, m, step) in enumerate(zip(x.shape[1:-1], g.shape[1:-1], anchor.attrs["dilation"], strict=True)):
-        there = m if n - step * m + step * LOWEST < 1 else opened_axis(f"p{k}", m, 1, sizes)
+        there = m if few or n - step * m + step * LOWEST < 1 else opened_axis(f"p{k}", m, 1, sizes)
         pixels.append((step * there + (n - step * m), there))
     b = Builder(op.regions[0].name, op.regions[0].level)
     inputs = [

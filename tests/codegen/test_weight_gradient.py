@@ -156,17 +156,27 @@ def test_channels_that_differ_share_a_kernel(object_cache, lowered):
 @pytest.mark.parametrize(("taps", "stride", "pad"), [((3, 3), 2, 1), ((3, 3), 1, 0), ((3, 1), 2, (1, 0))])
 def test_images_of_other_sizes_share_a_kernel(taps, stride, pad, object_cache, lowered):
     """Also of other batches. Sizes of which a stride leaves others over have code of their own."""
+    counts = kernels_written(lowered, 256, taps, stride, pad)
+    assert counts == [1, 0, int(stride == 2), 0]
+
+
+def test_images_of_three_channels_have_code_of_their_own(object_cache, lowered):
+    assert kernels_written(lowered, 3, (3, 3), 1, 1) == [1, 1, 1, 1]
+
+
+def kernels_written(lowered, channels, taps, stride, pad):
+    """How many kernels were written for each of four batches of images, after those before. Their results are right."""
     rng, target = np.random.default_rng(0), runnable("x86-64-v3")
     counts = []
     for batch, size in enumerate(((16, 12), (12, 20), (13, 9), (17, 11)), 3):
-        graph = backward(size, 256, 64, taps, batch=batch, stride=stride, low=pad, high=pad)
+        graph = backward(size, channels, 64, taps, batch=batch, stride=stride, low=pad, high=pad)
         inputs = [rng.standard_normal(v.shape).astype(np.float32) for v in graph.inputs]
         lowered.clear()
         (got,), _ = compile_graph(graph, target=target, pipeline=pipeline(winograd=False)).run(inputs)
         (expected,), _ = evaluate(graph, inputs)
         assert close(got, expected), difference(got, expected)
         counts.append(lowered.count("weight_gradient"))
-    assert counts == [1, 0, int(stride == 2), 0]
+    return counts
 
 
 def test_pointwise_layers_of_any_size_share_a_kernel(object_cache, lowered):
