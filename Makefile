@@ -4,6 +4,7 @@
 #              times as many
 # make lint    lint and types alone
 # make bench   gluonjit and other engines on the same models;  BENCH_ARGS="--workloads W3 --threads 1" narrows it
+# make kernels compiles what models of the zoo consist of, for each of KERNELS, to files that a wheel then contains
 # make site    the documentation as a web site, in build/site
 # make clean   removes everything that make made
 #
@@ -14,6 +15,7 @@ PYTHON ?= python3
 PYTEST_ARGS ?=
 SOAK ?= 10
 BENCH_ARGS ?=
+KERNELS ?= x86-64-v3 x86-64-v4 znver3 znver4 znver5
 VENV := .venv
 BENCH_VENV := .venv-bench
 BIN := $(VENV)/bin
@@ -27,7 +29,7 @@ unexport PYTHONHOME
 # Each of the many processes would compile all sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test soak lint style packages bench site clean
+.PHONY: demo test soak lint style packages bench kernels site clean
 
 demo: $(VENV)/stamp
 	$(BIN)/python examples/demo.py
@@ -54,6 +56,10 @@ packages:
 	@ln -sfn "$(CURDIR)"/ir "$(CURDIR)"/passes "$(CURDIR)"/codegen "$(CURDIR)"/runtime $(TYPECHECK)/
 	@ln -sfn "$(CURDIR)"/tests/frontend/typed_program.py build/typecheck/
 	@find build/typecheck -xtype l -delete
+
+kernels: $(VENV)/stamp
+	@mkdir -p runtime/kernels
+	for cpu in $(KERNELS); do $(BIN)/gluonjit warm --target $$cpu --output runtime/kernels/$$cpu.kernels || exit 1; done
 
 site: $(VENV)/test-stamp
 	$(BIN)/python docs/site/build.py
@@ -99,5 +105,5 @@ $(BENCH_VENV)/stamp: pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(BENCH_VENV) build dist gluonjit.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(BENCH_VENV) runtime/kernels build dist gluonjit.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

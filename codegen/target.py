@@ -6,6 +6,8 @@ import contextlib
 import functools
 import os
 import platform
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from gluonjit.ir import plugins
@@ -14,11 +16,41 @@ from gluonjit.ir.types import IRError
 
 # x86-64 without a number is not among them: it has no instruction that rounds to a whole number.
 _X86_64 = "x86_64-unknown-linux-gnu"
+_V3 = "sse3 ssse3 sse4.1 sse4.2 sahf cx16 popcnt lzcnt movbe bmi bmi2 avx avx2 fma f16c"
+_ZEN3 = f"{_V3} sse4a prfchw"
+_ZEN4 = (
+    f"{_ZEN3} gfni avx512f avx512bw avx512cd avx512dq avx512vl avx512ifma avx512vbmi avx512vbmi2 avx512vnni "
+    "avx512bitalg avx512vpopcntdq avx512bf16"
+)
+_ZEN5 = f"{_ZEN4} avx512vp2intersect avxvnni movdiri"
+_CHOSEN = (
+    *_ZEN5.split(),
+    *("fma4", "xop", "tbm", "avx512fp16", "avxifma", "avxneconvert", "avxvnniint8", "avxvnniint16"),
+    *("avx10.1", "avx10.2", "egpr", "ndd", "nf", "ccmp", "cf", "push2pop2", "ppx", "zu"),
+)
+"""Features of x86 that LLVM may use by itself. It uses others, such as those of cryptography, for what asks for them by
+name, which no kernel does."""
+
+
+def _chosen(has: Callable[[str], object]) -> str:
+    """What LLVM is told of a machine's features."""
+    return ",".join(f"{'+' if has(name) else '-'}{name}" for name in _CHOSEN)
+
+
+def _zen(cpu: str, features: str, l1: int, l2: int) -> Machine:
+    wide = "avx512f" in features
+    bits, registers = (512, 32) if wide else (256, 16)
+    return Machine(_X86_64, cpu, _chosen(features.split().__contains__), bits, registers, True, True, l1, l2, 32 << 20)
+
+
 _NAMED = {
     "x86-64-v2": Machine(_X86_64, "x86-64-v2", "", 128, 16, has_fma=False, has_f16=False),
     "x86-64-v3": Machine(_X86_64, "x86-64-v3", "", 256, 16, has_fma=True, has_f16=True),
     "x86-64-v4": Machine(_X86_64, "x86-64-v4", "", 512, 32, has_fma=True, has_f16=True),
     "aarch64": Machine("aarch64-unknown-linux-gnu", "generic", "", 128, 32, has_fma=True, has_f16=True),
+    "znver3": _zen("znver3", _ZEN3, 32 << 10, 512 << 10),
+    "znver4": _zen("znver4", _ZEN4, 32 << 10, 1 << 20),
+    "znver5": _zen("znver5", _ZEN5, 48 << 10, 1 << 20),
 }
 
 
@@ -43,6 +75,15 @@ def named(name: str) -> Machine:
 def host() -> Machine:
     """The target to compile for: this machine, or what the environment variable GLUONJIT_TARGET names."""
     return named(os.environ.get("GLUONJIT_TARGET") or "host")
+
+
+def of_code(machine: Machine) -> Machine:
+    """What the code of a kernel depends on, so that machines which differ in nothing else can share it. Passes see the
+    whole machine, and what they decide is part of a kernel's name."""
+    features = machine.features
+    if machine.arch == "x86" and features:
+        features = _chosen({f[1:] for f in features.split(",") if f[:1] == "+"}.__contains__)
+    return replace(machine, features=features, l3=CACHES[2])
 
 
 @functools.cache

@@ -45,15 +45,16 @@ from gluonjit.ir.printer import Names, Spill, print_graph, print_op
 __all__ = ["Names", "ParseError", "Spill", "load", "parse_graph", "print_graph", "print_op", "save"]
 
 
-def save(graph: Graph, path: str | Path, *, locs: bool = True) -> None:
-    """Writes the graph to `path`, and its big constants, if any, to an `.npz` of the same name beside it."""
+def save(graph: Graph, path: str | Path, *, locs: bool = True, comment: str = "") -> None:
+    """Writes the graph to `path`, and its big constants, if any, to an `.npz` of the same name beside it. `comment`: a
+    line above the graph."""
     path = Path(path)
     spill = Spill(path.with_suffix(".npz").name)
     text = print_graph(graph, locs=locs, spill=spill)
     if spill.arrays:
         stored = {key: array_literal.to_archive(array) for key, array in spill.arrays.items()}
         np.savez(path.with_suffix(".npz"), **stored)  # type: ignore[arg-type]
-    path.write_text(text, encoding="utf-8")
+    path.write_text(f"// {comment}\n{text}" if comment else text, encoding="utf-8")
 
 
 def load(path: str | Path, *, places: bool = False) -> Graph:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import combinations
 
 from gluonjit.codegen.program import lower_program
+from gluonjit.codegen.target import of_code
 from gluonjit.codegen.text.compile_parts import Parts
 from gluonjit.codegen.text.llvm import Function, Module, load
 from gluonjit.common.stages import stage
@@ -83,16 +84,18 @@ def compiled(
         with relying() as relies:
             planned = run_passes(graph, pipeline, target=target, after=step)
         serves_1 = not relies.noted and expands_alike(graph, *expanded)
-        module = Module(target)
+        machine = of_code(target)
+        module = Module(machine)
         expected = _count_kernels(planned)
-        with Parts(module, target, get_num_threads()) as parts:
+        keeps_all = library is not None and library.keeps_all
+        with Parts(module, machine, get_num_threads(), keeps_all) as parts:
 
             def written(functions: Sequence[Function], kernel: str | None, is_for_any: bool) -> None:
                 parts.add(functions, kernel, is_for_any)
                 progress.part("kernels", len(module.functions) / expected)
 
             with stage("code generation"):
-                program = lower_program(planned, target, module, written, library)
+                program = lower_program(planned, machine, module, written, library)
             progress.part("kernels", 1)
             objects = parts.finish(lambda share: progress.part("machine code", share))
         if not serves_1:

@@ -28,7 +28,7 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -143,7 +143,12 @@ def _is_ours(function: object) -> bool:
 
 def digest(what: object) -> str:
     """A digest of `what`, by its `repr`, of this package's current sources, and of LLVM's level."""
-    return hashlib.sha256(compiler() + repr((optimization_level(), what)).encode()).hexdigest()
+    return digest_by(compiler(), what)
+
+
+def digest_by(sources: bytes, what: object) -> str:
+    """`digest` with this digest of sources."""
+    return hashlib.sha256(sources + repr((optimization_level(), what)).encode()).hexdigest()
 
 
 @functools.cache
@@ -160,6 +165,13 @@ def _own_sources() -> Iterator[tuple[str, int, int]]:
     """(path, size, time of the last change) of each source file of this package. Times are in whole seconds, as in
     Python's own caches: images of containers keep no more of them."""
     packages = ("gluonjit", *(f"gluonjit.{part}" for part in ("codegen", "ir", "passes", "runtime")))
+    for e in sources(packages):
+        facts = e.stat()
+        yield e.path, facts.st_size, facts.st_mtime_ns // 10**9
+
+
+def sources(packages: Iterable[str]) -> Iterator[os.DirEntry[str]]:
+    """The source files of packages, always in the same order."""
     specs = filter(None, map(find_spec, packages))
     roots = sorted({Path(p).resolve() for spec in specs for p in spec.submodule_search_locations or ()})
     for root in roots:
@@ -167,13 +179,12 @@ def _own_sources() -> Iterator[tuple[str, int, int]]:
             yield from _sources(root)
 
 
-def _sources(root: Path) -> Iterator[tuple[str, int, int]]:
+def _sources(root: Path) -> Iterator[os.DirEntry[str]]:
     with os.scandir(root) as found:
         entries = sorted(found, key=lambda e: e.name)
     for e in entries:
         if e.name.endswith(".py"):
-            facts = e.stat()
-            yield e.path, facts.st_size, facts.st_mtime_ns // 10**9
+            yield e
         elif e.name != "__pycache__" and e.is_dir():
             yield from _sources(Path(e.path))
 
@@ -187,6 +198,10 @@ class Entry:
     size: int
     used: float
     """Time of the last use, in seconds since the epoch."""
+
+    @property
+    def key(self) -> str:
+        return self.path.name.removesuffix(_SUFFIX)
 
     @property
     def name(self) -> str:
@@ -217,15 +232,21 @@ def map_file(path: Path, size: int) -> mmap.mmap | None:
 
 def _opened(path: Path, used: bool) -> tuple[int, int]:
     """(descriptor, size in bytes). Raises OSError, without blocking, unless it is a regular file."""
-    handle = os.open(path, os.O_RDONLY | _SAFE_FLAGS)
-    facts = os.fstat(handle)
-    if not stat.S_ISREG(facts.st_mode):
-        os.close(handle)
-        raise OSError(f"{path} is not a regular file")
+    handle = open_regular(path)
     if used:
         with contextlib.suppress(OSError):  # a file system that is read-only
             os.utime(handle if os.utime in os.supports_fd else path)
-    return handle, facts.st_size
+    return handle, os.fstat(handle).st_size
+
+
+def open_regular(path: Path) -> int:
+    """The descriptor of a regular file that is opened to be read. Raises OSError, without blocking, for anything else,
+    links among them."""
+    handle = os.open(path, os.O_RDONLY | _SAFE_FLAGS)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(f"{path} is not a regular file")
+    return handle
 
 
 _SAFE_FLAGS = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))

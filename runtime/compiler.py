@@ -13,7 +13,7 @@ from gluonjit.common.stages import stage
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.machine import Machine
 from gluonjit.passes.pipelines import PIPELINE
-from gluonjit.runtime import cache, host, native
+from gluonjit.runtime import cache, graph_log, host, native
 from gluonjit.runtime.artifact import Artifact
 from gluonjit.runtime.executable import CodeSource, Executable
 from gluonjit.runtime.kernel_library import KernelLibrary
@@ -52,6 +52,7 @@ def kept_code(
         found = cache.load(key)
     if found is None or found.interface is None:
         return None
+    graph_log.note(graph, pipeline)
     return _executable(Made(found, True, key), CodeSource(graph, pipeline, host_target()), flush_denormals)
 
 
@@ -97,27 +98,34 @@ def artifact_of(
     after: Callable[..., None] | None = None,
     pipeline: str = PIPELINE,
     tune: bool = False,
+    keeps_all: bool = False,
 ) -> Made:
-    """The graph compiled for `target`, which is in the object cache afterwards."""
+    """The graph compiled for `target`, which is in the object cache afterwards. `keeps_all`: so is each of its kernels
+    by itself, for other graphs, which otherwise holds for those that take long to compile."""
+    if after is None:
+        graph_log.note(lambda: graph, pipeline)
     measured_on = get_num_threads() if tune else None
     key = cache.graph_cache_key(graph, pipeline, target, measured_on) if after is None else None
     with stage("cache, reading"):
         found = cache.load(key)
     there = found is not None and found.interface is not None
     if found is None or found.interface is None:
-        found = aside(lambda: _made(graph, target, after, pipeline, tune, key is not None))
+        library = None if tune or key is None else KernelLibrary(target, keeps_all)
+        found = aside(lambda: _made(graph, target, after, pipeline, tune, library))
         with stage("cache, writing"):
             cache.store(key, found)
     return Made(found, there, key)
 
 
 def _made(
-    graph: Graph, target: Machine, after: Callable[..., None] | None, pipeline: str, tune: bool, keeps: bool
+    graph: Graph,
+    target: Machine,
+    after: Callable[..., None] | None,
+    pipeline: str,
+    tune: bool,
+    library: KernelLibrary | None,
 ) -> Artifact:
-    """The graph compiled for `target`. `keeps`: kernels may be taken from the object cache, and put there."""
     # Imported here: a process that finds its code in the cache needs neither passes nor code generation.
     from gluonjit.runtime import build
 
-    if tune:
-        return build.tuned(graph, pipeline, target)
-    return build.compiled(graph, pipeline, target, after, KernelLibrary(target) if keeps else None)
+    return build.tuned(graph, pipeline, target) if tune else build.compiled(graph, pipeline, target, after, library)

@@ -1,21 +1,42 @@
 """Kernels that were compiled before, for whatever graph: nets of one family, and signatures of one net, share most of
-theirs. They are entries of the object cache, named after what they compute and how."""
+theirs. They are entries of the object cache, or of files that are shipped (`kernel_files`).
+
+A kernel's key says what it computes and how, for which machine as far as code depends on it, and what wrote it: the
+contents of the sources of code generation, wherever they lie, and LLVM. So it is the same for all installations of a
+version, and other sources may change without a kernel being compiled again.
+"""
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import os
 from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
 
+from gluonjit.codegen.target import of_code
 from gluonjit.ir.machine import Machine
-from gluonjit.runtime import cache
+from gluonjit.runtime import cache, kernel_files
 from gluonjit.runtime.artifact import Artifact
+
+_WRITERS = ("codegen", "common", "ir")
+"""The packages that code generation consists of: it imports no others."""
+
+_KIND = "kernel "
+"""How the name of a kernel's entry in the object cache begins."""
 
 
 class KernelLibrary:
-    """The kernels of one target, for one graph (`codegen.program.Library`)."""
+    """The kernels of one target, for one graph (`codegen.program.Library`).
 
-    def __init__(self, target: Machine) -> None:
-        self._target = repr(target)
+    `keeps_all`: the object cache gets each kernel, however small, and also those that a file has."""
+
+    def __init__(self, target: Machine, keeps_all: bool = False) -> None:
+        self.keeps_all = keeps_all
+        self._machine = target
+        self._target = repr(of_code(target))
         self._is_on = not cache.why_off()
+        self._reads_files = not keeps_all and os.environ.get("GLUONJIT_CACHE", "").strip() != "0"
         self._keys: dict[str, str] = {}
         """The cache's key of each kernel, by its name."""
         self._relies: dict[str, bool] = {}
@@ -25,14 +46,17 @@ class KernelLibrary:
 
     def name(self, kind: str, key: Hashable) -> str:
         """The name of the kernel that computes what `key` says: another one for another kernel, in every process."""
-        digest = cache.digest(("kernel", key, self._target))
+        digest = cache.digest_by(_writers(), ("kernel", key, self._target))
         name = f"k{digest[:16]}_{kind}"
         self._keys[name] = digest
         return name
 
     def find(self, name: str) -> bool:
         """Whether the kernel was compiled before; then its objects are taken."""
-        found = cache.entry(self._keys[name]) if self._is_on else None
+        key = self._keys[name]
+        found = kernel_files.find(self._machine, key) if self._reads_files else None
+        if found is None and self._is_on:
+            found = cache.entry(key)
         if found is not None:
             self.objects += found.objects
             self._relies[name] = found.relies
@@ -48,4 +72,25 @@ class KernelLibrary:
         """Stores the objects of kernels that were compiled now."""
         if self._is_on:
             for name, objects in kernels.items():
-                cache.add(self._keys[name], Artifact(f"kernel {name}", list(objects), relies=self._relies[name]))
+                cache.add(self._keys[name], Artifact(f"{_KIND}{name}", list(objects), relies=self._relies[name]))
+
+
+def kept() -> dict[str, bytes]:
+    """The packed kernels that the object cache holds, by key."""
+    found = {}
+    for entry in cache.entries():
+        if entry.name.startswith(_KIND):
+            found[entry.key] = entry.path.read_bytes()
+    return found
+
+
+@functools.cache
+def _writers() -> bytes:
+    """A digest of what writes kernels."""
+    from llvmlite import binding
+
+    found = hashlib.sha256(repr(binding.llvm_version_info).encode())
+    for source in cache.sources(f"gluonjit.{part}" for part in _WRITERS):
+        content = Path(source).read_bytes()
+        found.update(f"{source.name} {len(content)} ".encode() + content)
+    return found.digest()

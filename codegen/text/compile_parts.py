@@ -38,13 +38,17 @@ class Parts:
         objects = parts.finish()
 
     The caller's thread is one of `threads`; it begins to compile in `finish`. What a part consists of does not depend
-    on their number.
+    on their number. `keeps_all`: every kernel has objects of its own.
     """
 
-    def __init__(self, module: Module, target: Machine, threads: int) -> None:
+    def __init__(self, module: Module, target: Machine, threads: int, keeps_all: bool = False) -> None:
         self._module = module
         self._target = target
         self._most = threads
+        self._least = {True: _ALONE_FOR_ANY, False: _ALONE}
+        """Characters of a kernel that has objects of its own, by whether it is for any size."""
+        if keeps_all:
+            self._least = {True: 0, False: 0}
         self._levels = {False: optimization_level(), True: _COLD}
         """LLVM's optimization level, by whether functions are cold."""
         self._threads: list[threading.Thread] = []
@@ -83,7 +87,7 @@ class Parts:
             function.end()
         functions = [f for f in functions if f.linkage != "internal"]
         length = sum(len(f.text()) for f in functions)
-        if kernel is not None and length >= (_ALONE_FOR_ANY if is_for_any else _ALONE):
+        if kernel is not None and functions and length >= self._least[is_for_any]:
             for kind in self._levels:
                 if alike := [f for f in functions if f.is_cold is kind]:
                     self._of_kernels.setdefault(kernel, []).append(len(self._objects))

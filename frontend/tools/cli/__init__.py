@@ -138,6 +138,7 @@ COMMANDS = (
     "opt",
     "run",
     "compile",
+    "warm",
     "build",
     "serve",
     "score",

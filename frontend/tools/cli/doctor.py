@@ -34,6 +34,7 @@ def _multiplications(machine: Machine) -> str:
 def _run(arguments: argparse.Namespace) -> None:
     from gluonjit._version import version
     from gluonjit.codegen.target import host
+    from gluonjit.runtime import kernel_files
     from gluonjit.runtime.threads import get_num_threads
     from gluonjit.tools.cli.cache import summary
 
@@ -52,6 +53,7 @@ def _run(arguments: argparse.Namespace) -> None:
         ("multiplies", _multiplications(target)),
         ("features", " ".join(f[1:] for f in target.features.split(",") if f.startswith("+"))),
         ("object cache", summary()),
+        *(("kernel file", line) for line in kernel_files.described(target)),
         ("threads", str(get_num_threads())),
     ]
     for name, value in rows:

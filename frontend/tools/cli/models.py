@@ -83,7 +83,7 @@ def load_model(arguments: argparse.Namespace) -> tuple[Any, list[Any]]:
     else:
         no_other_file(arguments.model, arguments.params)
         block = of_the_zoo(arguments.model, arguments.params, arguments.zeros)
-        arguments.input = arguments.input or [inputs.parse(_image(arguments.model))]
+        arguments.input = arguments.input or [inputs.parse(image_of_the_zoo(arguments.model))]
         given = inputs.positional(arguments.input, arguments.seed)
     hybrid = hasattr(block, "_argument_names")
     arguments.dynamic = inputs.dynamic(arguments.input, block._argument_names(len(given)) if hybrid else [])
@@ -152,7 +152,7 @@ def of_the_zoo(name: str, params: str | None, zeros: bool = False) -> Any:
     return block
 
 
-def _image(name: str) -> str:
+def image_of_the_zoo(name: str) -> str:
     """The shape of the images that a model of the zoo was made for."""
     return "1x3x299x299" if name.lower().startswith("inception") else "1x3x224x224"
 

@@ -1,0 +1,136 @@
+"""`gluonjit warm`: compiles kernels before a program needs them."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from gluonjit.base import MXNetError
+from gluonjit.common.quantities import bytes_text, seconds_text
+from gluonjit.ir.graph import Graph
+from gluonjit.ir.types import IRError
+from gluonjit.tools.cli import inputs
+from gluonjit.tools.cli.loading import load_graph
+from gluonjit.tools.cli.models import add_no_winograd, add_train, image_of_the_zoo, of_the_zoo
+
+FAMILIES = (
+    *("alexnet", "densenet121", "inceptionv3", "mobilenet1.0", "mobilenetv2_1.0", "resnet18_v1", "resnet50_v1"),
+    *("resnet18_v2", "resnet50_v2", "squeezenet1.0", "squeezenet1.1", "vgg16", "vgg16_bn"),
+)
+"""A model of each family of the zoo, whose kernels the others share for the most part."""
+
+
+def add_commands(commands: Any) -> None:
+    p = commands.add_parser(
+        "warm",
+        help="compile kernels before they are needed",
+        description="Compiles models of the zoo, or what a program was seen to compile, and keeps the code in the "
+        "object cache. It keeps kernels one by one, so other models with such layers find theirs, too, and start "
+        "several times as fast, though they were never compiled. With --output, the kernels go to a file, which a "
+        "wheel or an image can hold, for all users of a machine; processes read the files that the environment "
+        "variable GLUONJIT_KERNELS lists. No model is run.",
+        epilog="examples:\n  gluonjit warm\n  gluonjit warm resnet18_v1 --input 16x3x224x224 --train\n"
+        "  gluonjit warm --target znver4 --output znver4.kernels\n"
+        "  GLUONJIT_GRAPHS=seen python program.py; gluonjit warm --from-log seen",
+    )
+    p.add_argument(
+        "models",
+        nargs="*",
+        metavar="ZOO-NAME",
+        help=f"models of the zoo (default, without --from-log: one of each family, {', '.join(FAMILIES)})",
+    )
+    inputs.add_option(p)
+    p.add_argument(
+        "--from-log",
+        metavar="FOLDER",
+        help="compile the graphs in FOLDER: those that programs compiled while the environment variable "
+        "GLUONJIT_GRAPHS named it",
+    )
+    p.add_argument(
+        "--target", default="host", help="the machine to compile for, such as x86-64-v3 or znver4 (default: this one)"
+    )
+    p.add_argument("-o", "--output", metavar="FILE", help="write the kernels to FILE, not to the object cache")
+    add_train(p)
+    add_no_winograd(p)
+    p.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    from gluonjit.codegen.target import host, named
+    from gluonjit.files import atomic
+    from gluonjit.runtime import cache, kernel_files, kernel_library
+    from gluonjit.runtime.compiler import artifact_of
+
+    target = host() if arguments.target == "host" else named(arguments.target)
+    with _folder(arguments.output):
+        if reason := cache.why_unchangeable():
+            raise MXNetError(f"nothing can be kept in the object cache: {reason}")
+        begin = time.perf_counter()
+        for name, graph, pipeline in _graphs(arguments):
+            start = time.perf_counter()
+            artifact_of(graph, target, pipeline=pipeline, keeps_all=True)
+            print(f"{name}: {seconds_text(time.perf_counter() - start)}", flush=True)
+        kernels = kernel_library.kept()
+        size, took = bytes_text(sum(map(len, kernels.values()))), seconds_text(time.perf_counter() - begin)
+        if arguments.output:
+            atomic.write(arguments.output, kernel_files.packed(target, kernels))
+        print(f"{len(kernels)} kernels for {target.cpu}, {size}, in {took}: {arguments.output or cache.folder()}")
+
+
+@contextlib.contextmanager
+def _folder(output: str | None) -> Iterator[None]:
+    """An object cache of its own, if kernels go to a file: it has what was compiled for it alone."""
+    if output is None:
+        yield
+        return
+    before = {name: os.environ.pop(name, None) for name in ("GLUONJIT_CACHE", "GLUONJIT_CACHE_DIR")}
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            os.environ["GLUONJIT_CACHE_DIR"] = folder
+            yield
+    finally:
+        del os.environ["GLUONJIT_CACHE_DIR"]
+        os.environ.update({name: value for name, value in before.items() if value is not None})
+
+
+def _graphs(arguments: argparse.Namespace) -> Iterator[tuple[str, Graph, str]]:
+    """What is to be compiled: a name, a graph, and the passes."""
+    from gluonjit.passes.pipelines import pipeline
+    from gluonjit.runtime import graph_log
+
+    steps = pipeline(not arguments.no_winograd)
+    if arguments.from_log is not None:
+        found = sorted(Path(arguments.from_log).glob("*.ir"))
+        if not found:
+            raise IRError(f"--from-log: there is no graph in {arguments.from_log}")
+        for path in found:
+            yield path.stem, load_graph(str(path)), graph_log.pipeline_of(path, steps)
+    for name in arguments.models or ([] if arguments.from_log is not None else FAMILIES):
+        for half, graph in _of_model(name, arguments):
+            yield f"{name}{half}", graph, steps
+
+
+def _of_model(name: str, arguments: argparse.Namespace) -> Iterator[tuple[str, Graph]]:
+    from gluonjit.execution.block_compiler import trace_call
+    from gluonjit.execution.inspecting import without_gradient
+    from gluonjit.ir.sizes import with_usual_names
+    from gluonjit.language.modes import predict_mode, train_mode
+    from gluonjit.tools.cli.dump import with_gradient
+
+    block = of_the_zoo(name, None, zeros=True)
+    shapes = arguments.input or [inputs.parse(image_of_the_zoo(name))]
+    given = inputs.positional(shapes, 0)
+    dynamic = inputs.dynamic(shapes, block._argument_names(len(given)))
+    with train_mode() if arguments.train else predict_mode():
+        graph = trace_call(block, given, dynamic)
+    if not arguments.train:
+        yield "", with_usual_names(graph)
+        return
+    for half in ("forward", "backward"):
+        yield f", {half}", with_usual_names(with_gradient(graph, half, without_gradient(block)))
