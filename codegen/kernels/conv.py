@@ -17,18 +17,34 @@ from typing import Any, NamedTuple
 
 from gluonjit.codegen.kernels.epilogue import Epilogue, find_anchor
 from gluonjit.codegen.kernels.matmul import panel_variants, share, unravel
+from gluonjit.codegen.kernels.open_convolution import Opening, with_sizes
 from gluonjit.codegen.kernels.pixel_tiles import Axis, Kind, PixelTiles
 from gluonjit.codegen.kernels.tiles import RUN, Fetch, Rows, Tile
-from gluonjit.codegen.text.kernel_code import writes
+from gluonjit.codegen.loops.any_size import opened_axis
+from gluonjit.codegen.text.kernel_code import AnySize, writes
 from gluonjit.codegen.text.llvm import Function, Module
+from gluonjit.ir.annotations import GUARD, STRIDES
 from gluonjit.ir.dims import hint
 from gluonjit.ir.graph import Op
 from gluonjit.ir.kernels.product_plans import Conv
+from gluonjit.ir.machine import Machine
 from gluonjit.ir.types import F32
 from gluonjit.ir.windows import row_major, strides_of
 
 
-@writes(Conv)
+def _any_images(op: Op, target: Machine) -> AnySize | None:
+    """The op with an open number of images; None where one code would not do for others."""
+    body, sizes = op.regions[0], dict[str, int]()
+    anchor = find_anchor(body)
+    x, y = anchor.operands[0], anchor.result
+    images = opened_axis("i", y.shape[0], 1, sizes)
+    if not sizes or STRIDES.of(op) or GUARD.of(op) is not None:
+        return None
+    opened = with_sizes(body, anchor, Opening(y.shape, x.shape, (images, *y.shape[1:-1]), x.shape[-1], y.shape[-1]))
+    return None if opened is None else AnySize.of(op, opened, sizes)
+
+
+@writes(Conv, for_any_size=_any_images)
 def lower_conv(name: str, op: Op, module: Module) -> None:
     """Appends the kernel to the module."""
     _Direct(module.function(name), op).write()

@@ -172,6 +172,22 @@ def test_a_network_through_the_whole_pipeline():
     assert close(native, evaluate(graph, inputs)[0][0])
 
 
+@pytest.mark.parametrize("how", [{}, {"groups": 2, "filters": 32}, {"taps": 5, "low": 3}, {"channels": 3}], ids=str)
+def test_any_number_of_images_shares_a_kernel(how, object_cache, lowered):
+    given = {"size": (19, 11), "channels": 16, "filters": 24, "taps": 3, "stride": 2, "low": 1, "high": 1, **how}
+    for epilogue in ("all", "rows"):
+        counts = []
+        for batch in (11, 12, 10):  # as many images as rows in the last one
+            graph = conv(batch=batch, epilogue=epilogue, **given)
+            inputs = [np.random.default_rng(0).standard_normal(v.shape).astype(np.float32) for v in graph.inputs]
+            lowered.clear()
+            (found,), _ = compile_graph(graph, pipeline="fuse, select, hoist, threads, plan-memory").run(inputs)
+            (expected,), _ = evaluate(graph, inputs)
+            assert close(found, expected), difference(found, expected)
+            counts.append(lowered.count("conv"))
+        assert counts == [1, 0, 1 if epilogue == "rows" else 0]
+
+
 @pytest.mark.parametrize("groups", [1, 3])
 def test_padding_and_strides_of_any_size(groups):
     """Neither compiling nor running takes time for what is only padding, or in between."""

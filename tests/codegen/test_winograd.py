@@ -198,9 +198,9 @@ def test_images_of_other_sizes_share_a_kernel(apart, padding, tiled):
     target = runnable("host")
     tiled(4, 4, 5, 2 * target.lanes(F32), 2)
     codes = {}
-    for size, depth in (((16, 24), 32), ((8, 40), 48)):
+    for batch, size, depth in ((8, (16, 24), 32), (12, (8, 40), 48)):
         filters = 4 * target.lanes(F32)
-        graph, exact = both(size, depth, filters, 3, batch=8, low=padding, high=padding, epilogue="all")
+        graph, exact = both(size, depth, filters, 3, batch=batch, low=padding, high=padding, epilogue="all")
         inputs = inputs_of(graph)
         selected = run_passes(graph, "fuse, select", target=target)
         known = dict(zip(selected.inputs, inputs))
@@ -209,7 +209,7 @@ def test_images_of_other_sizes_share_a_kernel(apart, padding, tiled):
                 break
             known.update(zip(op.results, evaluate_op(op, [known[v] for v in op.operands])))
         height, width = (apart * (n + 2 * padding - 2) for n in size)
-        whole = aligned_array((8, height, width, filters), np.dtype(np.float32))
+        whole = aligned_array((batch, height, width, filters), np.dtype(np.float32))
         if apart > 1:
             image, row, pixel, _ = (n // 4 for n in whole.strides)
             places = STRIDES((*[None] * len(op.operands), (image, row * apart, pixel * apart, 1)))

@@ -55,4 +55,7 @@ def conv(
         y = b.add(y, b.input("residual", y.type))
         gate = b.input("gate", TensorType(dtype, (batch, filters)))
         y = b.mul(y, b.broadcast(gate, shape=y.shape, dims=(0, y.ndim - 1)))
+    if epilogue == "rows":  # a number for each row of pixels, whatever the image
+        rows = b.input("rows", TensorType(dtype, (y.shape[1], filters)))
+        y = b.mul(y, b.broadcast(rows, shape=y.shape, dims=(1, y.ndim - 1)))
     return b.build([y], {"params": params})
