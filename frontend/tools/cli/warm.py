@@ -7,7 +7,7 @@ import contextlib
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ def add_commands(commands: Any) -> None:
         "several times as fast, though they were never compiled. With --output, the kernels go to a file, which a "
         "wheel or an image can hold, for all users of a machine; processes read the files that the environment "
         "variable GLUONJIT_KERNELS lists. No model is run.",
-        epilog="examples:\n  gluonjit warm\n  gluonjit warm resnet18_v1 --input 16x3x224x224 --train\n"
+        epilog="examples:\n  gluonjit warm\n  gluonjit warm --train --batch 16 32 resnet18_v1 resnet50_v1\n"
         "  gluonjit warm --target znver4 --output znver4.kernels\n"
         "  GLUONJIT_GRAPHS=seen python program.py; gluonjit warm --from-log seen",
     )
@@ -46,6 +46,14 @@ def add_commands(commands: Any) -> None:
         help=f"models of the zoo (default, without --from-log: one of each family, {', '.join(FAMILIES)})",
     )
     inputs.add_option(p)
+    p.add_argument(
+        "--batch",
+        type=inputs.at_least(1),
+        nargs="+",
+        default=[1],
+        metavar="N",
+        help="without --input: how many images a model is called with, of the size that it was made for (default: 1)",
+    )
     p.add_argument(
         "--from-log",
         metavar="FOLDER",
@@ -76,11 +84,13 @@ def _run(arguments: argparse.Namespace) -> None:
             start = time.perf_counter()
             artifact_of(graph, target, pipeline=pipeline, keeps_all=True)
             print(f"{name}: {seconds_text(time.perf_counter() - start)}", flush=True)
-        kernels = kernel_library.kept()
-        size, took = bytes_text(sum(map(len, kernels.values()))), seconds_text(time.perf_counter() - begin)
         if arguments.output:
+            kernels = kernel_library.kept()
             atomic.write(arguments.output, kernel_files.packed(target, kernels))
-        print(f"{len(kernels)} kernels for {target.cpu}, {size}, in {took}: {arguments.output or cache.folder()}")
+            size = bytes_text(sum(map(len, kernels.values())))
+            print(f"{len(kernels)} kernels for {target.cpu}, {size}, in {arguments.output}")
+        else:
+            print(f"all in {seconds_text(time.perf_counter() - begin)}, kept in {cache.folder()}")
 
 
 @contextlib.contextmanager
@@ -112,11 +122,16 @@ def _graphs(arguments: argparse.Namespace) -> Iterator[tuple[str, Graph, str]]:
         for path in found:
             yield path.stem, load_graph(str(path)), graph_log.pipeline_of(path, steps)
     for name in arguments.models or ([] if arguments.from_log is not None else FAMILIES):
-        for half, graph in _of_model(name, arguments):
-            yield f"{name}{half}", graph, steps
+        image = image_of_the_zoo(name).removeprefix("1x")
+        for shapes in (
+            [arguments.input] if arguments.input else [[inputs.parse(f"{n}x{image}")] for n in arguments.batch]
+        ):
+            for half, graph in _of_model(name, shapes, arguments.train):
+                yield f"{name}{half}", graph, steps
 
 
-def _of_model(name: str, arguments: argparse.Namespace) -> Iterator[tuple[str, Graph]]:
+def _of_model(name: str, shapes: Sequence[inputs.Input], training: bool) -> Iterator[tuple[str, Graph]]:
+    """What is compiled of a model of the zoo for such inputs, and what its name is followed by."""
     from gluonjit.execution.block_compiler import trace_call
     from gluonjit.execution.inspecting import without_gradient
     from gluonjit.ir.sizes import with_usual_names
@@ -124,12 +139,11 @@ def _of_model(name: str, arguments: argparse.Namespace) -> Iterator[tuple[str, G
     from gluonjit.tools.cli.dump import with_gradient
 
     block = of_the_zoo(name, None, zeros=True)
-    shapes = arguments.input or [inputs.parse(image_of_the_zoo(name))]
     given = inputs.positional(shapes, 0)
     dynamic = inputs.dynamic(shapes, block._argument_names(len(given)))
-    with train_mode() if arguments.train else predict_mode():
+    with train_mode() if training else predict_mode():
         graph = trace_call(block, given, dynamic)
-    if not arguments.train:
+    if not training:
         yield "", with_usual_names(graph)
         return
     for half in ("forward", "backward"):
