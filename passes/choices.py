@@ -114,7 +114,7 @@ def tiles(op: Op, halved: bool, target: Machine) -> Iterator[Alternative]:
 
 
 def the_fastest(
-    choices: Iterable[tiling.FittingTile], chosen: tuple[int, ...], times: int, target: Machine
+    choices: Iterable[tiling.FittingTile], chosen: tuple[int, ...], times: float, target: Machine
 ) -> Iterator[Alternative]:
     """Of the tiles that fit a product, which is computed so many times, the chosen one and the fastest of each width;
     the fastest first."""

@@ -28,8 +28,21 @@ _LONGEST = 2048
 _LINE = 64
 """Pixels of a row, about, where any number of them may be one: few enough that all tiles find them in a near cache, and
 enough that beginning and ending a tile's sums takes little of the time."""
+_SHORT = 16
+"""Pixels of a row of an image, where a tile is chosen: rows are short where channels are many."""
+_LOADS = 0.8
+"""The share of a tile's loads that begin in time (`tiling.LOADS`). Here rows of a tile lie side by side, so it is more
+than elsewhere, but tiles of one vector are far from the peak."""
+_PARTS = 1.12
+"""The factor by which panels are taken to cost more that share lines of the cotangent: mostly the last one is narrower
+than the others, and has code of its own. Panels of whole lines suit more layers."""
+_MANY = 2
+"""From so many lines of channels on, what the last tile repeats does not count: layers with more should have the same
+tiles, so that they share code."""
 _OF_L1 = 4
 """A block takes this part of the first-level cache: sums of tiles, and the hardware's prefetches, pass through it."""
+_OF_L1_COPIED = 2
+"""The same of copies, which lie side by side."""
 
 
 def select_weight_gradient(site: Site) -> Value | None:
@@ -98,42 +111,44 @@ def _directly(
     axis stand for channels."""
     (x, g, taps), target, item = shapes, site.target, dtype.itemsize
     channels, filters, width = x[-1], g[-1], hint(g[-2])
-    pixels, windows = math.prod(map(hint, g[:-1])), math.prod(taps)
-    if is_product:
-        rows, columns = min(_tiles(channels, filters, width, dtype, target, site.most))[1:]
-    else:
-        rows, columns = tiling.register_tile(channels, filters, pixels, item, dtype, target, site.most)
-    lines = min(_near(shapes, item, target), max(_LONGEST // max(width, 1), 1))
-    tiles, panels = -(-channels // rows), -(-filters // columns)
+    rows, columns = min(_tiles(channels, filters, width if is_product else None, dtype, target, site.most))[1:]
+    tiles, panels, windows = -(-channels // rows), -(-filters // columns), math.prod(taps)
     most = max(1, target.l2 // 2 // (windows * rows * columns * item))  # tiles of a group
     # A group with as many channels of the input as of the cotangent reads each the fewest times.
     side = math.isqrt(target.l2 // 2 // (windows * item))
     wide = _even(panels, max(1, side // columns, most // tiles))
     high = _even(tiles, max(1, most // wide))
-    plan = WeightGradient(rows, columns, lines, high, wide, by_taps=by_taps)
+    plan = WeightGradient(rows, columns, 1, high, wide, by_taps=by_taps)
     if not by_taps:
         plan = with_copies(plan, *shapes, step, item, target)
-    if not (plan.copies_x or plan.copies_g):
-        # Tiles side by side, and the taps along a row, read the same lines of x, and the same panel of g.
-        pixel = min(channels * item, target.line) + columns * item
-        plan = replace(plan, block=min(lines, 1 if is_product else -(-(target.l1 // _OF_L1 // pixel) // max(width, 1))))
-    memory = WeightGradientMemory.of(plan, *shapes, item, target)
-    if copied := hint(memory.x + memory.g) * item:
-        blocks = -(-pixels // (width * lines))
-        plan = replace(plan, near=max(1, min(blocks, target.l2 // 4 // copied)))
-        memory = WeightGradientMemory.of(plan, *shapes, item, target)
-    if is_product and (math.prod(map(hint, x)) + math.prod(map(hint, g))) * item > target.l2:
-        plan = replace(plan, ahead=True)
-    return KERNEL(plan) | SCRATCH(memory.elements * item)
+    # Tiles side by side, and the taps along a row, read the same lines of x, and the same panel of g. Copies have what
+    # lies between the pixels of a tap, too.
+    of_x, of_g = min(channels * item, target.line), columns * item
+    if plan.copies_x or plan.copies_g:
+        lines = target.l1 // _OF_L1_COPIED // (of_x * step + of_g) // max(width, 1)
+    elif is_product:
+        lines = 1
+    else:
+        lines = min(_near(shapes, item, target), -(-(target.l1 // _OF_L1 // (of_x + of_g)) // max(width, 1)))
+    plan = replace(plan, block=max(1, min(lines, _LONGEST // max(width, 1))))
+    is_far = (math.prod(map(hint, x)) + math.prod(map(hint, g))) * item > target.l2
+    plan = replace(plan, ahead=is_far and (high, wide) == (tiles, panels))
+    return KERNEL(plan) | SCRATCH(WeightGradientMemory.of(plan, *shapes, item, target).elements * item)
 
 
 def _tiles(
-    channels: int, filters: int, terms: int, dtype: DType, target: Machine, most: int = tiling.MAX_ROWS
+    channels: int, filters: int, line: int | None, dtype: DType, target: Machine, most: int = tiling.MAX_ROWS
 ) -> Iterator[FittingTile]:
-    """The register tiles that fit, with the time for sums of so many terms, a row of pixels. Tiles are all alike."""
+    """The register tiles that fit, with the time for a row of pixels. Tiles are all alike. `line`: the pixels of a row
+    of a product; None for windows, of which all sizes of images should have the same tiles."""
+    terms, loads = (line, tiling.LOADS) if line is not None else (_SHORT, _LOADS)
     for tile in tiling.register_tiles(channels, filters, terms, target.line, dtype, target, most):
         whole, vectors = -(-channels // tile.rows) * tile.rows, tile.columns // target.lanes(dtype)
-        cycles = tiling.product_cycles(whole, filters, terms, tile.rows, vectors, dtype, target, loads=tiling.LOADS)
+        if line is None and channels * dtype.itemsize >= _MANY * target.line:
+            whole = channels
+        cycles = tiling.product_cycles(whole, filters, terms, tile.rows, vectors, dtype, target, loads=loads)
+        if line is None and filters > tile.columns and tile.columns * dtype.itemsize % target.line:
+            cycles *= _PARTS
         yield tile._replace(cycles=cycles)
 
 
@@ -174,14 +189,11 @@ class _Choice(Choice):
         assert product is not None and isinstance(plan, WeightGradient)
         x, g = product.operands
         pixels, taps = math.prod(g.shape[:-1]), math.prod(product.result.shape[:-2])
-        if x.ndim == 3 and _is_product(product, target):
-            choices = _tiles(x.shape[-1], g.shape[-1], g.shape[-2], x.dtype, target)
-            taps = math.prod(g.shape[:-2])
-        else:
-            channels = product.result.shape[-3] if plan.by_taps else x.shape[-1]
-            taps //= channels if plan.by_taps else 1
-            choices = tiling.register_tiles(channels, g.shape[-1], pixels, x.dtype.itemsize, x.dtype, target)
-        yield from the_fastest(choices, plan.tile[:2], taps, target)
+        line = g.shape[-2] if x.ndim == 3 and _is_product(product, target) else None
+        channels = product.result.shape[-3] if plan.by_taps else x.shape[-1]
+        choices = _tiles(channels, g.shape[-1], line, x.dtype, target)
+        times = taps / (channels if plan.by_taps else 1) * pixels / (line or _SHORT)
+        yield from the_fastest(choices, plan.tile[:2], times, target)
         yield from algorithms(op, target)
 
     def why(self, op: Op, target: Machine) -> Iterator[str]:

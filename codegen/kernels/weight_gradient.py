@@ -12,7 +12,8 @@ Tiles are divided into groups, all taps of some channels c and o each, whose sum
 scratch memory (`ir/kernels/weight_gradient_memory.py`). All of them take their sums over one block of rows of x and g,
 which they add, before the next one: what neighbours read of a block stays in the first-level cache. Pixels that are
 read an eighth of a page apart or further would meet in few sets of the caches, and so would rows of y: what a group
-reads of some blocks is then copied first, to the second-level cache, and y is written when the sums are complete.
+reads of a block is then copied first, and y is written when the sums are complete. So are rows of g that would fill the
+first-level cache. Where one group has all tiles, each fetches its part of the next block meanwhile (`ahead`).
 Threads share tiles, so sums do not depend on the number of threads, nor on the groups; a sum over a block bounds the
 rounding error of long sums.
 
@@ -31,7 +32,7 @@ from typing import Any
 
 from gluonjit.codegen.kernels.epilogue import find_anchor
 from gluonjit.codegen.kernels.matmul import panel_variants, share, unravel
-from gluonjit.codegen.kernels.tiles import Rows, Tile, prefetch
+from gluonjit.codegen.kernels.tiles import Rows, Tile, chains, prefetch
 from gluonjit.codegen.loops.any_size import opened_axis
 from gluonjit.codegen.text.kernel_code import AnySize, writes
 from gluonjit.codegen.text.llvm import Function, Module
@@ -45,15 +46,14 @@ from gluonjit.ir.windows import row_major, strides_of
 
 _UNIT = LOWEST
 """What plans count is passed as a multiple of this, as it may be 1."""
-_COUNTS = ("block", "high", "wide", "near")
+_COUNTS = ("block", "high", "wide")
 """The fields of a plan that are open dimensions where channels are."""
 _DEPTH = "copied"
 """The open dimension of `copied_channels`, as a multiple of `_UNIT`."""
 
 
 def _with_any_size(op: Op, target: Machine) -> AnySize | None:
-    """The op with open channels, and if these are many, images and pixels; None where one code would not do for
-    others."""
+    """The op with open channels, images and pixels; None where one code would not do for others."""
     anchor = find_anchor(op.regions[0])
     plan, (x, g) = WeightGradient.of(op), op.operands
     if plan.by_taps or STRIDES.of(op) or GUARD.of(op) is not None or op.regions[0].ops != (anchor,):
@@ -65,13 +65,11 @@ def _with_any_size(op: Op, target: Machine) -> AnySize | None:
         return None
     sizes |= {name: _UNIT * getattr(plan, name) for name in _COUNTS}
     sizes[_DEPTH] = _UNIT * copied_channels(plan, x.dtype.itemsize, target)
-    # With the few channels of a net's pictures, a pixel takes so few instructions that open sizes cost a fifth.
-    few = isinstance(channels, int) and channels <= plan.rows
-    images = x.shape[0] if few else opened_axis("i", x.shape[0], 1, sizes)
+    images = opened_axis("i", x.shape[0], 1, sizes)
     pixels: list[tuple[Extent, Extent]] = []
     """Of the input and of the cotangent, along each axis."""
     for k, (n, m, step) in enumerate(zip(x.shape[1:-1], g.shape[1:-1], anchor.attrs["dilation"], strict=True)):
-        there = m if few or n - step * m + step * LOWEST < 1 else opened_axis(f"p{k}", m, 1, sizes)
+        there = m if n - step * m + step * LOWEST < 1 else opened_axis(f"p{k}", m, 1, sizes)
         pixels.append((step * there + (n - step * m), there))
     b = Builder(op.regions[0].name, op.regions[0].level)
     inputs = [
@@ -79,7 +77,7 @@ def _with_any_size(op: Op, target: Machine) -> AnySize | None:
         for v, size, n in zip(op.regions[0].inputs, zip(*pixels, strict=True), (channels, filters), strict=True)
     ]
     body = b.build(b.emit("conv", inputs, anchor.attrs))
-    return AnySize.of(op, body, sizes, replace(plan, block=1, high=1, wide=1, near=1))
+    return AnySize.of(op, body, sizes, replace(plan, block=1, high=1, wide=1))
 
 
 @writes(WeightGradient, for_any_size=_with_any_size)
@@ -114,12 +112,10 @@ class _Gradient:
         self.block: Any = plan.block
         self.high: Any = plan.high
         self.wide: Any = plan.wide
-        near: Any = plan.near
         self.depth: Any = copied_channels(plan, x.dtype.itemsize, f.target)
         if isinstance(self.channels, Dim) or isinstance(self.filters, Dim):
-            self.block, self.high, self.wide, near = (f.div(named(name), _UNIT) for name in _COUNTS)
+            self.block, self.high, self.wide = (f.div(named(name), _UNIT) for name in _COUNTS)
             self.depth = f.div(named(_DEPTH), _UNIT)
-        self.near = f.mul(near, self.block)
         self._lines = [self.images, *self.count[:-1]]
         """What rows of pixels are numbered by."""
         self.panels = f.div(f.add(self.filters, self.columns - 1), self.columns)
@@ -132,7 +128,7 @@ class _Gradient:
         self.g_copy = f.gep(self.scalar, self.sums, group)
         self.x_copy = self.g_copy
         if self.copies_g:
-            copied = f.mul(f.mul(self.near, self.wide), self.columns)
+            copied = f.mul(f.mul(self.block, self.wide), self.columns)
             self.x_copy = f.gep(self.scalar, self.g_copy, f.mul(copied, self.count[-1]))
 
     def write(self) -> None:
@@ -147,8 +143,9 @@ class _Gradient:
             begin, end = f.max(whole, first), f.min(f.add(whole, size), last)
             with f.for_(f.mul(f.sub(begin, whole), each), f.mul(f.sub(end, whole), each), vector.lanes) as place:
                 vector.store("zeroinitializer", f.gep(self.scalar, self.sums, place.index))
-            with f.for_(0, lines, self.near, hint="near") as near:
-                span = near.index, f.min(f.add(near.index, self.near), lines)
+            with f.for_(0, lines, self.block, hint="block") as block:
+                span = block.index, f.min(f.add(block.index, self.block), lines)
+                line = unravel(f, block.index, self._lines)
                 if self.copies_g:
                     self._copy_g(at[1], span)
                 # What is copied of x is for some of the tasks, which follow each other: those of a tap along all but
@@ -161,18 +158,25 @@ class _Gradient:
                     if self.copies_x:
                         with f.if_(f.op(f"icmp slt i64 {low}, {high}")):
                             self._copy_x(at[0], unravel(f, tap.index, [*outer]), span)
-                    self._tasks(at, f.sub(low, whole), f.sub(high, whole), span)
-            self._tasks(at, f.sub(begin, whole), f.sub(end, whole), None)
+                    self._tasks(at, f.sub(low, whole), f.sub(high, whole), span, line)
+            self._tasks(at, f.sub(begin, whole), f.sub(end, whole))
 
-    def _tasks(self, group: list[Any], first: Any, last: Any, span: tuple[Any, Any] | None) -> None:
-        """Those with these numbers in a group, one after the other."""
+    def _tasks(
+        self,
+        group: list[Any],
+        first: Any,
+        last: Any,
+        span: tuple[Any, Any] | None = None,
+        line: Sequence[Any] = (),
+    ) -> None:
+        """Those with these numbers in a group, one after the other. `line`: the place of the first row in `span`."""
         f = self.f
         *outer, along = self.taps
         counts = [*outer, self.wide, self.high, along]
         begin = [("i64", k) for k in unravel(f, first, counts)]
         with f.for_(first, last, 1, begin, "task") as task:
             *tap, wide, high, at = task.carried
-            self._task([*tap, at], (high, wide), group, task.index, span)
+            self._task([*tap, at], (high, wide), group, task.index, span, line)
             task.next(*_counted_on(f, task.carried, counts))
 
     def _copy_x(self, down: Any, tap: list[Any], span: tuple[Any, Any]) -> None:
@@ -262,6 +266,7 @@ class _Gradient:
         group: list[Any],
         number: Any,
         span: tuple[Any, Any] | None,
+        line: Sequence[Any],
     ) -> None:
         """Adds a tile's sums over the rows of pixels in `span`, or writes them to y. `place`: where it is in its group,
         along channels of the input, and of the cotangent; `number`: which task of the group it is. The last groups may
@@ -280,12 +285,7 @@ class _Gradient:
                 if span is None:
                     self._write(tile, sums, [*tap, channel, column])
                     continue
-                at = [("i64", k) for k in unravel(f, span[0], self._lines)]
-                with f.for_(*span, self.block, at, "block") as block:
-                    some = block.index, f.min(f.add(block.index, self.block), span[1])
-                    found, after = self._sum(tile, channel, column, wide, tap, some, block.carried, span[0], number)
-                    self._add(tile, sums, found)
-                    block.next(*after)
+                self._add(tile, sums, self._sum(tile, channel, column, wide, tap, span, line, number))
 
     def _in_sums(self, tile: Tile, sums: str, r: int, v: int) -> str:
         return self.f.gep(self.scalar, sums, r * self.columns + v * tile.lanes)
@@ -317,18 +317,18 @@ class _Gradient:
         wide: Any,
         tap: list[Any],
         span: tuple[Any, Any],
-        at: Sequence[str],
-        copied: Any,
+        at: Sequence[Any],
         number: Any,
-    ) -> tuple[Rows, Sequence[str]]:
-        """A tile's sums over the rows of pixels in `span`, the first of which is `at` this place, and the place of the
-        row after them. `copied`: the first row in what was copied; `number`: which task of the group it is."""
+    ) -> Rows:
+        """A tile's sums over the rows of pixels in `span`, the first of which is `at` this place. `number`: which task
+        of the group it is."""
         f, rows, last = self.f, self.rows, len(self.count) - 1
         # Along the last axis, the tap reads inside of x for positions [start, stop).
         shift = f.sub(f.mul(tap[last], self.apart[last]), self.low[last])
         start, stop = self._inside(last, shift)
         # A tile with fewer accumulators than keep all units busy takes sums over several pixels at a time.
-        apart = max(1, f.target.chains // (rows * tile.vectors))
+        accumulators, free = rows * tile.vectors, f.target.num_vector_registers - tile.vectors - 1
+        apart = max(1, min(chains(accumulators, f.target), free // accumulators))
         types = [(tile.vector, register) for _ in range(apart) for row in tile.zeros(rows) for register in row]
         first = [("i64", k) for k in at]
         with f.for_(span[0], span[1], 1, [*types, *first], "line") as line:
@@ -336,22 +336,36 @@ class _Gradient:
             inside, source = self._line_of_x(place, tap[:-1])
             end = stop if inside is None else f.op(f"select i1 {inside}, i64 {f.extent(stop)}, i64 {start}")
             if self.copies_x:
-                source = f.mul(f.sub(line.index, copied), f.mul(self.size[-1], self.depth))
+                source = f.mul(f.sub(line.index, span[0]), f.mul(self.size[-1], self.depth))
             if self.copies_g:
-                weights = self._copied_line(f.sub(line.index, copied), wide)
+                weights = self._copied_line(f.sub(line.index, span[0]), wide)
             else:
                 weights = f.add(column, self._line_of_g(place))
             x_from, x_step = (self.x_copy, self.depth) if self.copies_x else (self.x, self.x_strides[-2])
             g_from, g_step = (self.g_copy, self.columns) if self.copies_g else (self.g, self.g_strides[-2])
             source = f.add(f.add(source, f.mul(channel, self.row_step)), f.mul(shift, x_step))
-            following = self._following(line.index, number) if self.ahead else []
+            following = self._following(place, number) if self.ahead else []
+            x_step = f.mul(self.step[last], x_step)
 
-            def add(pixel: Any, sums: Sequence[str]) -> list[str]:
-                names = iter(sums)
-                for part, step in following:
-                    prefetch(f, part, f.mul(pixel, step), nearest=False)
-                x = self._at(x_from, f.add(source, f.mul(pixel, f.mul(self.step[last], x_step))))
+            def begin(pixel: Any) -> list[str]:
+                """Where x, g, and what is prefetched are read for this pixel."""
+                x = self._at(x_from, f.add(source, f.mul(pixel, x_step)))
                 g = self._at(g_from, f.add(weights, f.mul(pixel, g_step)))
+                return [x, g, *(self._byte(part, f.mul(pixel, step)) for part, step in following)]
+
+            def after(heads: Sequence[str], pixels: int) -> list[str]:
+                """The same, so many pixels later."""
+                (x, g), parts = heads[:2], zip(heads[2:], following, strict=True)
+                return [
+                    self._at(x, f.mul(x_step, pixels)),
+                    self._at(g, f.mul(g_step, pixels)),
+                    *(self._byte(part, f.mul(step, pixels)) for part, (_, step) in parts),
+                ]
+
+            def add(heads: Sequence[str], sums: Sequence[str]) -> list[str]:
+                names, (x, g) = iter(sums), heads[:2]
+                for part in heads[2:]:
+                    prefetch(f, part, 0, nearest=False)
                 partial = [not self.copies_g and tile.is_partial(v) for v in range(tile.vectors)]
                 vectors = [tile.load(f.gep(self.scalar, g, v * tile.lanes), p) for v, p in enumerate(partial)]
                 found = []
@@ -360,45 +374,51 @@ class _Gradient:
                     found += [tile.multiply_add(factor, v, next(names)) for v in vectors]
                 return found
 
-            sums: Sequence[str] = line.carried[: len(types)]
+            sums, heads = line.carried[: len(types)], begin(start)
             size = rows * tile.vectors
             if apart > 1:
                 count = f.max(f.sub(end, start), 0)  # a tap may be outside at every position
                 rest = f.add(start, f.mul(f.div(count, apart), apart))
-                with f.for_(start, rest, apart, [(tile.vector, c) for c in sums], "pixels") as pixels:
-                    groups = [pixels.carried[k * size : (k + 1) * size] for k in range(apart)]
-                    pixels.next(*(y for k, group in enumerate(groups) for y in add(f.add(pixels.index, k), group)))
-                start, sums = rest, pixels.results
-            with f.for_(start, end, 1, [(tile.vector, c) for c in sums[:size]], "pixel") as pixel:
-                pixel.next(*add(pixel.index, pixel.carried))
-            line.next(*pixel.results, *sums[size:], *_counted_on(f, place, self._lines))
+                begun = [*((tile.vector, c) for c in sums), *(("ptr", p) for p in heads)]
+                with f.for_(start, rest, apart, begun, "pixels") as pixels:
+                    at, found = pixels.carried[len(sums) :], []
+                    for k in range(apart):
+                        found += add(after(at, k), pixels.carried[k * size : (k + 1) * size])
+                    pixels.next(*found, *after(at, apart))
+                start, heads, sums = rest, [*pixels.results[len(sums) :]], pixels.results[: len(sums)]
+            begun = [*((tile.vector, c) for c in sums[:size]), *(("ptr", p) for p in heads)]
+            with f.for_(start, end, 1, begun, "pixel") as pixel:
+                pixel.next(*add(pixel.carried[size:], pixel.carried[:size]), *after(pixel.carried[size:], 1))
+            line.next(*pixel.results[:size], *sums[size:], *_counted_on(f, place, self._lines))
         total = [*line.results[:size]]
         for k in range(1, apart):
             part = line.results[k * size : (k + 1) * size]
             total = [f.op(f"fadd {tile.vector} {a}, {b}") for a, b in zip(total, part, strict=True)]
         names = iter(total)
-        found = [[next(names) for _ in range(tile.vectors)] for _ in range(rows)]
-        return found, line.results[len(types) :]
+        return [[next(names) for _ in range(tile.vectors)] for _ in range(rows)]
 
-    def _following(self, line: Any, number: Any) -> list[tuple[str, Any]]:
-        """A task's part of the row of pixels that lies as far behind this one as tasks go at a time, of either operand:
-        where it begins, and its bytes per pixel of the cotangent."""
-        f, item = self.f, self.scalar_bytes
-        there, found = f.add(line, self.near), []
-        for pointer, strides, channels in (
-            (self.x, self.x_strides, self.channels),
-            (self.g, self.g_strides, self.filters),
-        ):
-            count = f.mul(self.high, self.wide)
+    def _following(self, place: Sequence[Any], number: Any) -> list[tuple[str, Any]]:
+        """A task's part of the row of pixels that lies a block behind the one at this place: where it begins, and its
+        bytes per pixel of the cotangent. Also of the input, if it has the same rows."""
+        f, item, found = self.f, self.scalar_bytes, []
+        operands = [(self.g, self.g_strides, self.filters)]
+        if {*self.taps, *self.step} == {1}:
+            operands.append((self.x, self.x_strides, self.channels))
+        for pointer, strides, channels in operands:
+            there = f.mul(self.block, strides[-3])  # images follow each other as rows do
+            for at, apart in zip(place, strides[:-2], strict=True):
+                there = f.add(there, f.mul(at, apart))
+            count = f.mul(f.mul(self.high, self.wide), math.prod(self.taps))
             step = f.div(f.add(f.mul(channels, item), f.sub(count, 1)), count)
-            begin = self._at(pointer, f.mul(there, strides[0]))
-            part = f.mul(number, f.mul(self.count[-1], step))
-            found.append((f.op(f"getelementptr i8, ptr {begin}, i64 {f.extent(part)}"), step))
+            found.append((self._byte(self._at(pointer, there), f.mul(number, f.mul(self.count[-1], step))), step))
         return found
 
     def _at(self, pointer: str, offset: Any) -> str:
         # Not `inbounds`: the terms of an offset may lie outside where the whole does not.
-        return self.f.op(f"getelementptr {self.scalar}, ptr {pointer}, i64 {offset}")
+        return self.f.op(f"getelementptr {self.scalar}, ptr {pointer}, i64 {self.f.extent(offset)}")
+
+    def _byte(self, pointer: str, offset: Any) -> str:
+        return self.f.op(f"getelementptr i8, ptr {pointer}, i64 {self.f.extent(offset)}")
 
     def _may_leave(self, k: int) -> bool:
         """Whether some tap of some position along axis k may be outside of x."""

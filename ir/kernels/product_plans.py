@@ -186,10 +186,9 @@ class WeightGradient(Plan, kernel="weight_gradient"):
     block: Annotated[int, "rows of pixels that a group of tiles takes its sums over before the next ones", COUNTED]
     high: Annotated[int, "register tiles of a group, along the channels of the input", COUNTED]
     wide: Annotated[int, "register tiles of a group, along the channels of the cotangent", COUNTED]
-    near: Annotated[int, "blocks that are copied at a time, where pixels lie far apart", COUNTED] = 1
     copies_x: Annotated[bool, "the input's pixels are copied"] = False
     copies_g: Annotated[bool, "the cotangent's pixels are copied"] = False
-    ahead: Annotated[bool, "tiles prefetch the pixels of the next blocks, as no near cache holds them"] = False
+    ahead: Annotated[bool, "tiles prefetch the pixels of the next block, as no near cache holds them"] = False
     by_taps: Annotated[bool, "rows are taps along the last axis, as there is one channel of the input"] = False
 
     shares = "register tiles"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from gluonjit.ir.dims import Extent
+from gluonjit.ir.dims import Extent, hint
 from gluonjit.ir.kernels.product_plans import WeightGradient
 from gluonjit.ir.machine import Machine
 
@@ -16,7 +16,7 @@ _OFTEN = 8
 
 
 class WeightGradientMemory(NamedTuple):
-    """The sums of a group of tiles, and copies of what the group reads of some blocks of rows."""
+    """The sums of a group of tiles, and copies of what the group reads of a block of rows."""
 
     sums: int
     """[tasks, rows, columns]."""
@@ -30,7 +30,7 @@ class WeightGradientMemory(NamedTuple):
         plan: WeightGradient, x: Sequence[Extent], g: Sequence[Extent], taps: Sequence[int], item: int, machine: Machine
     ) -> WeightGradientMemory:
         """`x`, `g`: the shapes of the operands."""
-        lines, filters = plan.block * plan.near, plan.wide * plan.columns
+        lines, filters = plan.block, plan.wide * plan.columns
         depth = copied_channels(plan, item, machine)
         return WeightGradientMemory(
             math.prod(taps) * plan.high * plan.rows * filters,
@@ -60,7 +60,9 @@ def with_copies(
     machine: Machine,
 ) -> WeightGradient:
     """The plan, with copies of operands whose pixels are read far apart, and often enough. `step`: along the last axis,
-    between the pixels of x that a tap reads."""
+    between the pixels of x that a tap reads. Of rows of g that take most of the first-level cache, a panel would be in
+    few of its sets: it is copied, too."""
     reads = (x[-1] * step, taps[-1] * plan.wide), (g[-1], math.prod(taps) * plan.high)
     copies_x, copies_g = (apart * item >= machine.page // 8 and often >= _OFTEN for apart, often in reads)
-    return replace(plan, copies_x=copies_x, copies_g=copies_g)
+    is_long = math.prod(taps) >= _OFTEN and hint(g[-2]) * g[-1] * item > machine.l1 // 2
+    return replace(plan, copies_x=copies_x, copies_g=copies_g or is_long)

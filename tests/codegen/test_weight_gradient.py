@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from gluonjit.codegen import target as targets
+from gluonjit.ir.annotations import KERNEL
 from gluonjit.ir.dims import named
 from gluonjit.ir.graph import Builder
 from gluonjit.ir.interpreter import evaluate
-from gluonjit.ir.kernels.product_plans import WinogradGradient
+from gluonjit.ir.kernels.product_plans import WeightGradient, WinogradGradient
 from gluonjit.ir.types import F16, F32, F64, TensorType
 from gluonjit.passes import run_passes, select_winograd_gradient
 from gluonjit.passes.partition import divide
@@ -62,6 +63,8 @@ CASES = {
     "1-D": gradient((23,), 4, 9, (5,), batch=3, low=2, high=2),
     "3-D": gradient((4, 5, 6), 3, 18, (3, 3, 3), low=1, high=1, stride=(1, 2, 1)),
     "many rows": gradient((40, 60), 2, 3, (3, 3), batch=3, low=1, high=1),
+    "long rows of the cotangent": gradient((5, 150), 3, 64, (3, 3), low=1, high=1, stride=(1, 2)),
+    "long rows, more than the near caches hold": gradient((41, 90), 5, 50, (3, 3), low=1, high=1, batch=3),
     "far pixels": gradient((5, 7), 260, 20, (3, 3), low=1, high=1),
     "far pixels of both": gradient((4, 9), 261, 264, (1, 3), batch=3, stride=2, low=(0, 1), high=(0, 1)),
     "far pixels, padding beyond the image": gradient((2, 3), 256, 257, (3, 3), low=4, high=3),
@@ -160,8 +163,22 @@ def test_images_of_other_sizes_share_a_kernel(taps, stride, pad, object_cache, l
     assert counts == [1, 0, int(stride == 2), 0]
 
 
-def test_images_of_three_channels_have_code_of_their_own(object_cache, lowered):
-    assert kernels_written(lowered, 3, (3, 3), 1, 1) == [1, 1, 1, 1]
+def test_images_of_three_channels_share_a_kernel(object_cache, lowered):
+    assert kernels_written(lowered, 3, (3, 3), 1, 1) == [1, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("channels", "filters", "size", "copied", "ahead"),
+    [(3, 64, 224, (False, True), True), (3, 32, 224, (False, False), True), (128, 256, 28, (True, True), False)],
+)
+def test_strided_layers(channels, filters, size, copied, ahead):
+    """Long rows of the cotangent are copied, and fetched ahead; of many channels, tiles are those of all layers, in
+    blocks that fill half of the first-level cache."""
+    graph = gradient((size, size), channels, filters, (3, 3), stride=2, low=1, high=1, batch=16)
+    selected = run_passes(graph, ["fuse", ("select", {"winograd": False})], target=targets.named("x86-64-v3"))
+    (plan,) = (p for op in selected.ops if isinstance(p := KERNEL.of(op), WeightGradient))
+    assert ((plan.copies_x, plan.copies_g), plan.ahead) == (copied, ahead)
+    assert channels == 3 or plan.tile[:2] == (6, 16) and plan.block == 6
 
 
 def kernels_written(lowered, channels, taps, stride, pad):
@@ -224,7 +241,15 @@ def test_images_of_other_sizes_share_a_kernel_by_winograd(padding, object_cache,
     assert counts == [1, 0, 0]
 
 
-@pytest.mark.parametrize("case", ["many rows", "far pixels of both", "pointwise, more than the near caches hold"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        "many rows",
+        "long rows of the cotangent",
+        "far pixels of both",
+        "pointwise, more than the near caches hold",
+    ],
+)
 def test_any_number_of_threads_gives_the_same_bits(case):
     graph = CASES[case]
     rng = np.random.default_rng(0)
