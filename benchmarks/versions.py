@@ -28,6 +28,8 @@ from benchmarks.workloads import WORKLOADS
 MODELS = ROOT / "build" / "benchmarks"
 SMALL = ("W1", "W2", "W5")
 """Workloads that are measured without `hybridize`, too: operators cost more than what they compute, or as much."""
+_SETTLED = 80
+"""Calls without `hybridize` before those that are measured: operators are compiled meanwhile, one after the other."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -73,6 +75,9 @@ def _beside(function: str, key: str, folder: Path, threads: int, options: argpar
     for _ in range(options.processes):
         ours = start_ours(folder, cpus) if function == f"{OURS}:load" else Engine(name, folder, cpus)
         with ours, Engine(name, folder, cpus, options.python) as other:
+            if function == f"{OURS}:load_imperative":
+                ours.turn(_SETTLED)
+                other.turn(_SETTLED)
             pairs += measure_pairs(ours, other, options.seconds / options.processes, options.turn)
             if key in STEPS:
                 difference = training.difference(training.losses(other), training.losses(ours))

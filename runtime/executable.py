@@ -219,6 +219,34 @@ class Bound:
         return other
 
 
+class ReadyCalls:
+    """The calls of an executable whose prepared values are up to date: they look up no more than where their inputs
+    are. Others may run at the same time."""
+
+    def __init__(self, executable: Executable, held: Mapping[int, np.ndarray]) -> None:
+        self._executable = executable
+        self._held = held
+        """The prepared values by their slots, kept alive."""
+        self._read = [k for k in range(len(executable.input_types)) if k not in executable.unread]
+        self._table = executable.main.template.copy()
+        for slot, x in held.items():
+            self._table[slot] = address_of(x)
+
+    def run(self, inputs: Sequence[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """See `Executable.run`; `inputs` have the shapes and dtypes that it was made for."""
+        callee, table, kept = self._executable, self._table.copy(), []
+        for k in self._read:
+            flags = inputs[k].flags
+            x = inputs[k] if flags.c_contiguous and flags.aligned else np.require(inputs[k], requirements=["C", "A"])
+            kept.append(x)
+            table[k] = address_of(x)
+        results = callee.new_results()
+        for slot, x in zip(callee.main.layout.result_slots, results):
+            table[slot] = address_of(x)
+        callee.main.run(table)
+        return results[: callee.n_outputs], results[callee.n_outputs :]
+
+
 class Results(list[np.ndarray]):
     """The results of a `prepare` component. Nobody writes to them, or to the list."""
 
@@ -415,14 +443,23 @@ class Executable:
         self._lock = forks.renewed()
         self._sized: dict[tuple[int, ...], Executable] = {}
         """Executables for the sizes that were used last, the latest one last."""
+        self._sizes: dict[tuple[tuple[int, ...] | None, ...], Mapping[str, int]] = {}
+        """The sizes of open dimensions by the shapes of inputs, as far as they are known. All copies share this."""
 
     def fitting(self, inputs: Sequence[np.ndarray | None]) -> Executable:
         """The executable for inputs of these shapes: itself, unless some of its dimensions are open. Raises IRError if
         none fits."""
         if not self.main.is_open:
             return self
-        given = [(t, x.shape) for t, x in zip(self.input_types, inputs, strict=True) if x is not None]
-        return self.sized(sizes_of([t for t, _ in given], [shape for _, shape in given], self.lowest))
+        shapes = tuple([None if x is None else x.shape for x in inputs])
+        sizes = self._sizes.get(shapes)
+        if sizes is None:
+            given = [(t, x.shape) for t, x in zip(self.input_types, inputs, strict=True) if x is not None]
+            sizes = sizes_of([t for t, _ in given], [shape for _, shape in given], self.lowest)
+            if len(self._sizes) >= _MOST_SIZES:
+                self._sizes.clear()
+            self._sizes[shapes] = sizes
+        return self.sized(sizes)
 
     def sized(self, sizes: Mapping[str, int]) -> Executable:
         """The executable for these sizes of the open dimensions. Raises IRError if a result would be too large."""
@@ -492,7 +529,7 @@ class Executable:
         held = self.refresh(arrays, versions, release)
         pointers = {k: address_of(a) for k, a in enumerate(arrays) if a is not None and k not in self.unread}
         pointers.update((slot, address_of(r)) for slot, r in held.items())
-        results = self._new_results()
+        results = self.new_results()
         pointers.update((s, address_of(r)) for s, r in zip(self.main.layout.result_slots, results, strict=True))
         layout = self.main.layout
         if watch is not None and layout.ready:
@@ -503,7 +540,13 @@ class Executable:
             self.main.call(pointers)
         return results[: self.n_outputs], results[self.n_outputs :]
 
-    def _new_results(self) -> list[np.ndarray]:
+    def ready(self, inputs: Sequence[np.ndarray], versions: Sequence[Hashable] | None = None) -> ReadyCalls | None:
+        """Calls with inputs of these types, for as long as no version changes; None if what is prepared belongs to
+        other versions than these."""
+        held = self.prepared_from(versions)
+        return None if held is None else ReadyCalls(self.fitting(inputs), held)
+
+    def new_results(self) -> list[np.ndarray]:
         if self._memory is None:
             return [np.empty(t.shape, t.dtype.numpy) for t in self.result_types]
         set_handler, ours = self._memory

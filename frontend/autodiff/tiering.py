@@ -19,7 +19,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
@@ -40,9 +40,9 @@ from gluonjit.ndarray import NDArray
 from gluonjit.operators.registry import Operator, operator_graph
 from gluonjit.passes import run_passes
 from gluonjit.passes.select_conv import has_open_channels
-from gluonjit.runtime.executable import Executable
+from gluonjit.runtime.executable import Executable, ReadyCalls, address_of
 from gluonjit.runtime.fast_call import fast_call
-from gluonjit.runtime.storage import Storage
+from gluonjit.runtime.storage import EPOCH, Storage
 from gluonjit.runtime.watching import Watch
 
 BUDGET = 60e6
@@ -488,6 +488,37 @@ def tiered(graph: Graph, codes: Codes | None = None, types: Sequence[TensorType]
     return run
 
 
+class _Ready:
+    """Calls with the weights of one layer that need not look whether these have changed, until `EPOCH` moves. Holds
+    none of their memory."""
+
+    __slots__ = ("_arrays", "_now", "_types", "calls", "epoch")
+
+    def __init__(
+        self, types: Hashable, weights: Sequence[np.ndarray], now: Hashable, epoch: int, calls: ReadyCalls
+    ) -> None:
+        self._types, self._now, self.calls = types, now, calls
+        self._arrays = [ref(w) for w in weights]
+        self.epoch = epoch
+        """What `EPOCH` was before it was seen that the weights are still `now`: where they are, and their versions."""
+
+    def serves(self, types: Hashable, weights: Sequence[np.ndarray]) -> bool:
+        """Whether it can have this call, if the weights are still what they were."""
+        if self._types != types:
+            return False
+        for known, w in zip(self._arrays, weights):
+            if known() is not w:
+                return False
+        return True
+
+    def renew(self, now: Hashable, epoch: int) -> bool:
+        """Whether the weights are still what they were."""
+        if self._now == now:
+            self.epoch = epoch
+            return True
+        return False
+
+
 class TieredOperator:
     """The plain calls of an operator with certain attributes."""
 
@@ -503,6 +534,8 @@ class TieredOperator:
         self._seen: WeakKeyDictionary[Storage, tuple[tuple[Hashable, Hashable], int]] = WeakKeyDictionary()
         """By the storage of the first weight: where the last call with it had all weights, and their versions; and how
         often it has had these."""
+        self._ready: WeakKeyDictionary[Storage, _Ready] = WeakKeyDictionary()
+        """By the storage of the first weight: the calls as the last one was, if it had prepared weights."""
 
     def run(self, inputs: Sequence[Any], training: bool, key: np.ndarray | None) -> list[np.ndarray] | None:
         """All results, in memory of their own; None if NumPy is to compute them. `inputs`: NDArrays. `key`: what it
@@ -517,11 +550,23 @@ class TieredOperator:
             self._tiers.keep(types, tiers)
         if not tiers:
             return None
-        callee, versions = None, None
-        if self._weights and (steady := self._steady(inputs)) is not None:
-            first, where, versions = steady
+        callee, versions, steady = None, None, None
+        if self._weights:
+            epoch = int(EPOCH[0])  # read before the versions: a write in between is seen by the next call
+            ready = self._ready.get(inputs[self._weights[0]].storage())
+            if ready is not None and not ready.serves(types, self._weights_of(arrays)):
+                ready = None
+            if ready is None or ready.epoch != epoch:
+                steady = self._steady(inputs)
+                if ready is not None and not (steady is not None and ready.renew(steady[1], epoch)):
+                    ready = None
+            if ready is not None:
+                tiers[1].native()  # notes the call
+                return self.compute(ready.calls, arrays, None)
+        if steady is not None:
+            first, now, versions = steady
             if (code := tiers[1].native()) is not None:
-                callee = code.of(first, where)
+                callee = code.of(first, now[0])
         elif tiers[0].native() is not None:
             callee = tiers[0].direct
         if callee is None:
@@ -530,7 +575,15 @@ class TieredOperator:
         if streams:
             arrays.append(rng.reserve(streams) if key is None else key)
             versions = versions and [*versions, None]
-        return self.compute(callee, arrays, versions)
+        results = self.compute(callee, arrays, versions)
+        if steady is not None and not streams and isinstance(callee, Executable):
+            calls = callee.ready(arrays, versions)
+            if calls is not None:
+                self._ready[first] = _Ready(types, self._weights_of(arrays), now, epoch, calls)
+        return results
+
+    def _weights_of(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        return [arrays[k] for k in self._weights]
 
     def compute(self, callee: Any, arrays: Sequence[np.ndarray], versions: Any) -> list[np.ndarray]:
         """Runs the code."""
@@ -538,25 +591,26 @@ class TieredOperator:
         outputs, _ = callee.run(arrays, versions) if versions is not None else callee.run(arrays)
         return outputs
 
-    def _steady(self, inputs: Sequence[Any]) -> tuple[Storage, Hashable, list[Hashable]] | None:
-        """The first weight's storage, where all weights are, and the versions of all inputs; None if weights have
-        changed lately. What this gives does not refer to the first storage, but for itself, so
-        that all ends with it."""
+    def _steady(self, inputs: Sequence[Any]) -> tuple[Storage, tuple[Hashable, Hashable], list[Hashable]] | None:
+        """The first weight's storage; where all weights are, and their versions; and the versions of all inputs. None
+        if weights have changed lately. What this gives does not refer to the first storage, but for itself, so that
+        all ends with it."""
         watched = [inputs[k].storage().watch() for k in self._weights]
         first = watched[0][0]
-        places = tuple([inputs[k]._array.ctypes.data for k in self._weights])  # a storage may hold several weights
+        places = tuple([address_of(inputs[k]._array) for k in self._weights])  # a storage may hold several weights
         where = places, tuple([storage if storage is not first else None for storage, _ in watched])
         now = where, tuple([version for _, version in watched])
         known, times = self._seen.get(first, (None, 0))
         if known != now:
             times = 0
+            self._ready.pop(first, None)  # what it had prepared may go
         if times < _STEADY:
             self._seen[first] = now, times + 1
             return None
         versions: list[Hashable] = [None] * len(inputs)
         for k, version in zip(self._weights, now[1]):
             versions[k] = version
-        return first, where, versions
+        return first, now, versions
 
     def _made(self, types: Sequence[TensorType], training: bool) -> tuple[Tier, Tier]:
         op, attrs = self._op, self._attrs

@@ -346,9 +346,28 @@ def test_what_was_prepared_ends_with_the_weight(calls):
     ((_, copy),) = steady.native().copies.values()
     assert copy.prepared
     copy = weakref.ref(copy)
+    assert len(call.tiers._ready) == 1
     del w
     gc.collect()
-    assert copy() is None and not call.tiers._seen
+    assert copy() is None and not call.tiers._seen and not call.tiers._ready
+
+
+def test_calls_with_weights_that_stay_look_at_no_versions(calls, monkeypatch):
+    x, w, other = nd.array(IMAGES), nd.array(WEIGHT), nd.array(WEIGHT)
+    for _ in range(tiering._STEADY + 2):
+        before = convolution(x, w).asnumpy()
+        convolution(x, other)
+    (call,) = imperative._calls[registry.get("Convolution")].values()
+    looked, steady = [], tiering.TieredOperator._steady
+    monkeypatch.setattr(tiering.TieredOperator, "_steady", lambda *args: looked.append(args) or steady(*args))
+    ready = call.tiers._ready[w.storage()]
+    assert convolution(x, w).asnumpy().tobytes() == before.tobytes() and not looked
+    other[:] = 0  # a write to any weight
+    for _ in range(2):
+        assert convolution(x, w).asnumpy().tobytes() == before.tobytes()
+    assert len(looked) == 1 and call.tiers._ready[w.storage()] is ready
+    w[:] = 0
+    assert not convolution(x, w).asnumpy().any() and w.storage() not in call.tiers._ready
 
 
 def test_weights_that_every_step_uses_twice_are_not_prepared(calls):

@@ -11,6 +11,7 @@ from gluonjit.ir.graph import Builder
 from gluonjit.ir.text import parse_graph
 from gluonjit.ir.types import F32, IRError, TensorType
 from gluonjit.passes.pipelines import PIPELINE
+from gluonjit.runtime import executable
 from gluonjit.runtime.arenas import ArenaPool
 from gluonjit.runtime.compiler import compile_graph
 
@@ -115,7 +116,7 @@ def test_what_depends_on_constants_alone_is_computed_once():
     assert kept[0] is kept[1] and code.prepared_from(None) is None
 
 
-def test_what_is_prepared_needs_no_memory_of_an_open_size():
+def test_what_is_prepared_needs_no_memory_of_an_open_size(monkeypatch):
     code = compile_graph(
         parse_graph("""graph @g(%x: f32[n,8], %a: f32[8]) level legal {params = (1,)} {
           %b = exp(%a)
@@ -129,19 +130,25 @@ def test_what_is_prepared_needs_no_memory_of_an_open_size():
     x, a = np.arange(40, 0, -1, dtype=np.float32).reshape(5, 8), np.log(np.arange(8, 0, -1, dtype=np.float32))
     (y,), _ = code.run([x, a])
     np.testing.assert_allclose(y, np.sort(x, axis=0) + np.arange(1, 9), rtol=1e-5)
+    # The sizes that shapes tell are found out once, for copies with other parameters, too.
+    with monkeypatch.context() as m:
+        m.setattr(executable, "sizes_of", None)
+        assert code.for_other_parameters().run([x, a])[0][0].tobytes() == y.tobytes()
+    with pytest.raises(IRError, match=r"not \(5, 7\)"):
+        code.run([x[:, :7], a])
 
 
 def test_who_wants_most_memory_prepares_first(monkeypatch):
     """Then the others' results, which stay, take up no memory yet; and the others do not keep that much."""
-    executable = compile_graph(graph_with_weights((40, 4000)))
-    sizes = [p.function.layout.arena for p in executable.prepared]
+    code = compile_graph(graph_with_weights((40, 4000)))
+    sizes = [p.function.layout.arena for p in code.prepared]
     assert sizes[0] > 10 * sizes[1] > 0
     lent = []
     take = ArenaPool.take
     monkeypatch.setattr(ArenaPool, "take", lambda pool, nbytes: lent.append(take(pool, nbytes)) or lent[-1])
     rng = np.random.default_rng(0)
     inputs = [rng.uniform(-0.1, 0.1, shape).astype(np.float32) for shape in ((40, 40), (40, 40), (40, 4000))]
-    ((y,), _) = executable.run(inputs)
+    ((y,), _) = code.run(inputs)
     assert sizes[0] <= lent[0].nbytes and sizes[1] <= lent[1].nbytes <= 2 * sizes[1]
     want = product(*inputs)
     assert np.abs(y - want).max() <= 1e-5 * np.abs(want).max()
