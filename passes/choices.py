@@ -103,7 +103,8 @@ def tiles(op: Op, halved: bool, target: Machine) -> Iterator[Alternative]:
         *_, width, filters = shape
         groups = product.attrs["groups"]
         m, n, terms = width, filters // groups, math.prod(w.shape[:-1])
-        apart, times = product.attrs["stride"][-1] * x.shape[-1] * item, math.prod(shape[:-2]) * groups
+        apart = tiling.pixels_apart(product.attrs["stride"][-1], x.shape[-1] * item, target)
+        times = math.prod(shape[:-2]) * groups
     else:
         (contracted, _), (batch, _) = product.attrs["contract"], product.attrs["batch"]
         m, n = math.prod(shape[len(batch) : -1]), shape[-1]

@@ -141,7 +141,7 @@ def _pack(
     per_group = filters // groups
     terms = math.prod(taps) * depth
     images, *rows, width = out[:-1]
-    apart = attrs["stride"][-1] * x.shape[-1] * x.dtype.itemsize
+    apart = tiling.pixels_apart(attrs["stride"][-1], x.shape[-1] * x.dtype.itemsize, target)
     tile = tiling.register_tile if isinstance(width, int) else tiling.open_line_tile
     pixels, columns = tile(width, per_group, terms, apart, x.dtype, target, most)  # type: ignore[arg-type]
     panels = -(-per_group // columns)

@@ -123,6 +123,11 @@ class _Line:
     def is_open(self) -> bool:
         return any(isinstance(self.offsets[r], Dim) for r in self.active)
 
+    def is_shared(self, terms: int) -> bool:
+        """Whether rows have values in common among so many terms."""
+        places = [self.offsets[r] for r in self.active]
+        return not self.is_open and any(0 < b - a < terms for a, b in zip(places, places[1:]))
+
     def factor(self, tile: Tile, r: int, k: int) -> str:
         """Where row r's value for term k is."""
         f, offset = tile.f, self.offsets[r]
@@ -384,8 +389,7 @@ class Tile:
         sums = self._begun(acc, cells, chains)
         if whole:
             sums = self._loop(line, cells, sums, (0, whole, unroll))
-        for k in range(whole, terms):
-            self._add_term(line, k, cells, sums[k % chains])
+        self._add_terms(line, range(whole, terms), cells, sums)
         return self._total(acc, cells, sums)
 
     def _open_runs(self, zeros: Rows, line: _Line, terms: Dim) -> Rows:
@@ -456,13 +460,23 @@ class Tile:
             names = iter(loop.carried)
             inner = [{c: next(names) for c in cells} for _ in sums]
             at = replace(line.at(self, loop.index), heads=dict(zip(heads, names)))
-            for k in range(step):
-                self._add_term(at, k, cells, inner[k % len(sums)])
+            self._add_terms(at, range(step), cells, inner)
             # LLVM would find all rows from one pointer, in turn, and keep the factors of several terms on the stack.
             following = [f.hidden(f.gep(self.scalar, p, step)) for p in at.heads.values()]
             loop.next(*(s[c] for s in inner for c in cells), *following)
         names = iter(loop.results)
         return [{c: next(names) for c in cells} for _ in sums]
+
+    def _add_terms(self, line: _Line, terms: range, cells: Sequence[_Cell], sums: _Chains) -> None:
+        """Writes out these terms, which are dealt out to the chains."""
+        # Adjacent pixels of few channels have values in common. LLVM would load each once, and keep it for the terms
+        # after it: where there is no register left, accumulators and weights go to the stack instead.
+        short = len(cells) + self.vectors + len(line.active) > self.f.target.num_vector_registers
+        again = short and line.is_shared(len(terms))
+        for k in terms:
+            if again and k > terms.start:
+                line = replace(line, x=self.f.hidden(line.x))
+            self._add_term(line, k, cells, sums[k % len(sums)])
 
     def _add_term(self, line: _Line, k: int, cells: Sequence[_Cell], sums: dict[_Cell, str]) -> None:
         f, half = self.f, self.lanes // 2

@@ -4,10 +4,15 @@ import numpy as np
 import pytest
 
 from gluonjit.codegen.kernels.pixel_tiles import Axis, tile_kinds
-from gluonjit.ir.annotations import GUARD
+from gluonjit.codegen.program import lower_kernel
+from gluonjit.codegen.target import named
+from gluonjit.codegen.text import llvm
+from gluonjit.ir.annotations import GUARD, KERNEL
 from gluonjit.ir.graph import Builder
 from gluonjit.ir.interpreter import evaluate
+from gluonjit.ir.kernels.product_plans import Conv
 from gluonjit.ir.types import F16, F32, F64, TensorType
+from gluonjit.passes import run_passes
 from gluonjit.runtime.compiler import compile_graph
 from support.compare import close, difference
 from support.convolutions import conv
@@ -153,6 +158,29 @@ def test_every_number_of_threads_gives_the_same_bits(graph):
         run_selected(graph, inputs, runnable("host"), t, winograd=False).outputs[0].tobytes() for t in (1, 2, 5, 64)
     }
     assert len(results) == 1
+
+
+def test_values_that_pixels_have_in_common_take_no_registers_from_sums():
+    """Adjacent pixels of one channel share values among taps: with 12 accumulators, LLVM kept them on the stack."""
+    target, module = named("x86-64-v3"), llvm.Module(named("x86-64-v3"))
+    *_, op = run_passes(conv((12, 12), 1, 20, 5), "fuse, select", target=target).ops
+    plan = KERNEL.of(op)
+    assert isinstance(plan, Conv) and (plan.pixels, plan.columns) == (4, 24)
+    lower_kernel("k", op, module)
+    lines = llvm.assembly(module.text(), target).splitlines()
+    products = [k for k, line in enumerate(lines) if "vfmadd" in line]
+    assert len(products) >= 60
+    assert not [line for line in lines[products[0] : products[-1]] if "ymm" in line and "(%rsp)" in line]
+
+
+def test_few_channels_are_multiplied_by_several_vectors_of_filters():
+    """A tile of one vector loads a value for each multiply-add, wherever it lies."""
+    for channels, taps in ((1, 5), (3, 3)):
+        low = taps // 2
+        layer = conv((28, 28), channels, 16, taps, low=low, high=low)
+        graph = run_passes(layer, "fuse, select", target=named("x86-64-v3"))
+        plan = KERNEL.of(graph.ops[-1])
+        assert isinstance(plan, Conv) and plan.columns == 16
 
 
 def test_a_network_through_the_whole_pipeline():
