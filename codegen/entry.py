@@ -7,7 +7,8 @@ results. Anything unexpected (another type, shape, dtype, layout, a changed para
 to the record's Python fallback with the same arguments, so `@fast` never has to explain an error.
 
 `@run` calls a native function on this thread, `@dispatch` on several: they are in the same module
-(`codegen.threads.team`), as is `@chain`, which runs several as one (`codegen.threads.chain`).
+(`codegen.threads.team`), as is `@chain`, which runs several as one (`codegen.threads.chain`), and `@leave`, which ends
+`autograd.record()` (`codegen.leaving`).
 
 NumPy's own memory begins anywhere, and vectors that are stored across the ends of cache lines take twice as long. So
 large results get memory from `codegen.block_memory`, to which NumPy gives it back when the array dies.
@@ -18,6 +19,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from gluonjit.codegen.block_memory import add_blocks
+from gluonjit.codegen.leaving import add_leave
 from gluonjit.codegen.text.llvm import Exit, Function, Module
 from gluonjit.codegen.threads.chain import add_chain
 from gluonjit.codegen.threads.team import add_team
@@ -93,6 +95,7 @@ def entry_module(target: Machine, sleep: str | None) -> str:
     add_blocks(module)
     _aligned_array(module)
     _fast(module)
+    add_leave(module)
     return module.text()
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -33,15 +35,16 @@ class CallChain:
         self._table, self._arenas = address_of(self._words), self._functions[0].arenas
         self._sizes: dict[int, int] = {}
         """The bytes of the arena, by the number of threads."""
-        self._arena = 0
-        """The address of the arena that the tables name."""
+        self._arena: Callable[[], Any] = lambda: None
+        """Gives the arena that the tables name, if it still exists."""
+        self._entry = native.entry().chain
         self.runs = 0
         """How many runs have ended, even if a signal's handler has raised an error then."""
 
     def run(self, count: int) -> None:
         """Runs the first `count` calls, at least one."""
         if executable.watcher is not None:  # it learns of each function
-            self._arena = 0
+            self._arena = lambda: None
             for call in self._calls[:count]:
                 call()
             self.runs += 1
@@ -53,16 +56,14 @@ class CallChain:
         if size is None:
             size = self._sizes[most] = max(f.scratch_offset + most * f.layout.scratch for f in self._functions)
         arena = self._arenas.take(size)
-        address = address_of(arena)
-        if address != self._arena:
-            for call in self._calls:
-                call.function.fill(call.table, arena)
-            self._arena = address
-        self._words[Chain.COUNT] = count
         try:
-            entry = native.entry().chain
+            if self._arena() is not arena:
+                for call in self._calls:
+                    call.function.fill(call.table, arena)
+                self._arena = weakref.ref(arena)
+            self._words[Chain.COUNT] = count
             try:
-                threads.run(entry, self._table, most, self._costs[count - 1], self._functions[0].flush)
+                threads.run(self._entry, self._table, most, self._costs[count - 1], self._functions[0].flush)
             finally:
                 self.runs += 1
         finally:

@@ -15,6 +15,7 @@ from gluonjit.codegen.entry import Field
 from gluonjit.ir.types import TensorType
 from gluonjit.runtime import executable as executables
 from gluonjit.runtime import kept_blocks, native, threads
+from gluonjit.runtime.addresses import member_offset, python_function
 from gluonjit.runtime.mode import MODE
 from gluonjit.runtime.numpy_api import EMPTY, NEW_FROM_DESCR, numpy_api
 from gluonjit.runtime.storage import EPOCH, Storage
@@ -39,18 +40,6 @@ class Record(np.ndarray):
 
 
 @functools.cache
-def _member_offset(cls: type, slot: str) -> int:
-    """Byte offset of a `__slots__` member, read from its descriptor (PyMemberDescrObject.d_member->offset)."""
-    descriptor = next(base.__dict__[slot] for base in cls.__mro__ if slot in base.__dict__)
-    member = ctypes.c_void_p.from_address(id(descriptor) + 40).value
-    return ctypes.c_ssize_t.from_address(member + 16).value  # type: ignore[operator]
-
-
-def _python(name: str) -> int:
-    return ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0
-
-
-@functools.cache
 def _allocator() -> dict[Field, int]:
     """The fields that let `@fast` allocate aligned arrays; empty if `kept_blocks.handler` is None."""
     handler = kept_blocks.handler()
@@ -60,7 +49,7 @@ def _allocator() -> dict[Field, int]:
         Field.BLOCKS: kept_blocks.STATE.ctypes.data,
         Field.NEW_FROM_DESCR: numpy_api(NEW_FROM_DESCR),
         Field.DATA_HANDLER: id(handler),
-        Field.NO_MEMORY: _python("PyErr_NoMemory"),
+        Field.NO_MEMORY: python_function("PyErr_NoMemory"),
     }
 
 
@@ -114,10 +103,10 @@ def fast_call(
     outputs = _outputs(executable.result_types, layout.result_slots)
     words = {
         Field.FALLBACK: id(fallback),
-        Field.VECTORCALL: _python("PyObject_VectorcallDict"),
+        Field.VECTORCALL: python_function("PyObject_VectorcallDict"),
         Field.N_ARGS: n_args,
         Field.WRAPPER_TYPE: id(wrapper),
-        Field.ARRAY_SLOT: _member_offset(wrapper, "_array"),
+        Field.ARRAY_SLOT: member_offset(wrapper, "_array"),
         Field.ARRAY_TYPE: id(np.ndarray),
         Field.EPOCH: (threads.SETTING if epoch is None else EPOCH).ctypes.data,
         Field.EPOCH_SEEN: int(threads.SETTING[0]) if epoch is None else epoch,
@@ -131,20 +120,20 @@ def fast_call(
         Field.INPUTS: inputs.ctypes.data,
         Field.OUTPUTS: outputs.ctypes.data,
         Field.NEW_ARRAY: numpy_api(EMPTY),
-        Field.SAVE_THREAD: 0 if nthreads == 1 and layout.cost < _BRIEF else _python("PyEval_SaveThread"),
-        Field.RESTORE_THREAD: _python("PyEval_RestoreThread"),
-        Field.ALLOC: _python("PyType_GenericAlloc"),
-        Field.INCREF: _python("Py_IncRef"),
-        Field.DECREF: _python("Py_DecRef"),
+        Field.SAVE_THREAD: 0 if nthreads == 1 and layout.cost < _BRIEF else python_function("PyEval_SaveThread"),
+        Field.RESTORE_THREAD: python_function("PyEval_RestoreThread"),
+        Field.ALLOC: python_function("PyType_GenericAlloc"),
+        Field.INCREF: python_function("Py_IncRef"),
+        Field.DECREF: python_function("Py_DecRef"),
         Field.NONE: id(None),
-        Field.NONE_SLOT_A: _member_offset(wrapper, "_storage"),
-        Field.NONE_SLOT_B: _member_offset(wrapper, "_grad_state"),
-        Field.NEW_LIST: 0 if bare else _python("PyList_New"),
+        Field.NONE_SLOT_A: member_offset(wrapper, "_storage"),
+        Field.NONE_SLOT_B: member_offset(wrapper, "_grad_state"),
+        Field.NEW_LIST: 0 if bare else python_function("PyList_New"),
         Field.LIST_ITEMS: 24,  # PyListObject: ob_base 16, ob_size 8, ob_item
         Field.TEAM: threads.block.ctypes.data if nthreads > 1 else 0,
         Field.NTHREADS: nthreads,
         Field.SHORT: threads.is_short(layout.cost),
-        Field.STORAGE_CONTEXT: _member_offset(Storage, "context"),
+        Field.STORAGE_CONTEXT: member_offset(Storage, "context"),
         Field.FLUSH: executable.flush_denormals,
         Field.CALLS: calls.ctypes.data,
         **_allocator(),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Callable
 
 import numpy as np
 
@@ -16,8 +17,9 @@ from gluonjit.runtime import forks
 
 MODE = np.zeros(1, np.int64)
 """Nonzero: no fast path. Its address is baked into the native entry, so it is never replaced."""
-_word = ctypes.c_int64.from_address(MODE.ctypes.data)
-"""The same memory: NumPy takes three times as long to count."""
+word = ctypes.c_int64.from_address(MODE.ctypes.data)
+"""The same memory, whose `value` is the counter: NumPy takes three times as long to count. `word.value += by` is done
+as a whole, as Python changes threads and looks for signals after calls and at the beginning of functions and loops."""
 
 
 class _Own(threading.local):
@@ -25,14 +27,16 @@ class _Own(threading.local):
 
 
 _own = _Own()
-"""This thread's share of the counter."""
+"""This thread's share of the counter that `change` has counted."""
+other_shares: list[Callable[[], int]] = []
+"""What tells the rest of its share, which others have added to `word`."""
 
 
 def change(by: int) -> None:
     """Adds `by` (1 or -1) to the counter."""
     with _lock:
         _own.count += by
-        _word.value += by
+        word.value += by
 
 
 _everyone = 0
@@ -53,7 +57,7 @@ def is_kept_off() -> bool:
 
 
 def _after_fork_in_child() -> None:
-    MODE[0] = _own.count + _everyone
+    MODE[0] = _own.count + _everyone + sum(share() for share in other_shares)
 
 
 _lock = forks.held(in_child=_after_fork_in_child)

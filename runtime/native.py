@@ -50,6 +50,8 @@ class _Entry:
         self.free_oldest = free_oldest(self.loaded.address("free_oldest"))
         self.barrier, self.work = self.loaded.address("barrier"), self.loaded.address("work")
         self.chain = self.loaded.address("chain")
+        self.set_leave = self._function("set_leave", None, pointer)
+        self.leave = _MethodDef(b"__exit__", self.loaded.address("leave"), _METH_FASTCALL, None)
         self.method = _MethodDef(b"gluonjit_call", self.loaded.address("fast"), _METH_FASTCALL, None)
         self.new_function = ctypes.pythonapi.PyCFunction_NewEx
         self.new_function.restype = ctypes.py_object

@@ -127,6 +127,11 @@ class Module:
         self._constant_texts.append(f"@{name} = internal thread_local(initialexec) global i32 0")
         return f"@{name}"
 
+    def word(self, name: str) -> str:
+        """Defines a pointer of the whole process, null at first; where it is."""
+        self._constant_texts.append(f"@{name} = internal global ptr null")
+        return f"@{name}"
+
     def metadata(self, text: str) -> str:
         """Adds a metadata node such as `!{}`; returns its name."""
         self._metadata.append(text)

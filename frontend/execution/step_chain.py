@@ -19,7 +19,7 @@ from gluonjit.ndarray.observed_steps import HYBRIDIZE, ObservedCall, Unfit
 from gluonjit.ndarray.variable import Variable
 from gluonjit.runtime.arenas import aligned_array
 from gluonjit.runtime.call_chain import CallChain
-from gluonjit.runtime.executable import Bound, Executable, address_of
+from gluonjit.runtime.executable import Bound, Executable
 
 MOST_BYTES = 16 << 20
 """What a chain may keep from step to step: in larger steps, Python's part is not worth it."""
@@ -38,19 +38,26 @@ def _name(call: ObservedCall) -> str:
     return found
 
 
-class _Place:
+class Place:
     """An array like `observed`, of which each step has another one: the words of tables that hold its address."""
 
     def __init__(self, observed: np.ndarray) -> None:
         self.shape, self.dtype = observed.shape, observed.dtype
         self.array = np.empty(self.shape, self.dtype)
         """One of the same type, whose elements nobody looks at."""
-        self.words: list[tuple[np.ndarray, int]] = []
+        self._words: list[tuple[memoryview, int]] = []
+        """NumPy takes longer to write one."""
+        self._address = 0
 
-    def set(self, array: np.ndarray) -> None:
-        address = address_of(array)
-        for table, slot in self.words:
-            table[slot] = address
+    def add_word(self, table: np.ndarray, slot: int) -> None:
+        self._words.append((memoryview(table), slot))
+
+    def set(self, address: int) -> None:
+        """Has the array of the next step at this address."""
+        if address != self._address:
+            for table, slot in self._words:
+                table[slot] = address
+            self._address = address
 
 
 class StepChain:
@@ -75,9 +82,9 @@ class StepChain:
         """For each call, the results that only its gradient reads."""
         self._cotangents: dict[tuple[int, int], np.ndarray] = {}
         """By the numbers of a call and a result."""
-        self.arguments: list[list[_Place | None]] = []
+        self.arguments: list[list[Place | None]] = []
         self.from_calls: list[dict[int, tuple[int, int]]] = []
-        self.results: list[list[_Place]] = []
+        self.results: list[list[Place]] = []
         self.keys: list[np.ndarray | None] = []
         self.gradients: list[Variable] = []
         self.states: list[tuple[NDArray, np.ndarray]] = []
@@ -113,19 +120,19 @@ class StepChain:
     ) -> tuple[Bound, list[Any]]:
         """The call of this code, of a block of this name, with ndarrays or places; `results` of None are kept ones.
         Returns it with these."""
-        arrays = [x.array if isinstance(x, _Place) else x for x in inputs]
+        arrays = [x.array if isinstance(x, Place) else x for x in inputs]
         if code is None or code.calls_host:
             raise Unfit(_calls_python(name))
         if any(p.inputs for p in code.prepared):
             raise Unfit(f"{name} reads packed copies of parameters that are not trained")
         code = code.fitting(arrays)
         made = [self._kept(t) if x is None else x for t, x in zip(code.result_types, results or [], strict=True)]
-        call = code.bind(arrays, [x.array if isinstance(x, _Place) else x for x in made])
+        call = code.bind(arrays, [x.array if isinstance(x, Place) else x for x in made])
         layout = call.function.layout
         for slots, given in ((layout.input_slots, inputs), (layout.result_slots, made)):
             for slot, x in zip(slots, given, strict=True):
-                if isinstance(x, _Place):
-                    x.words.append((call.table, slot))
+                if isinstance(x, Place):
+                    x.add_word(call.table, slot)
         return call, made
 
     def _forward(self, i: int, call: ObservedCall) -> Bound:
@@ -148,7 +155,7 @@ class StepChain:
         if any(k >= call.arguments for k in self.from_calls[i]):
             raise Unfit(f"{name} reads the result of another block without being passed it: pass it as an argument")
         self.arguments.append(
-            [None if k in self.from_calls[i] else _Place(x._array) for k, x in enumerate(call.arrays[: call.arguments])]
+            [None if k in self.from_calls[i] else Place(x._array) for k, x in enumerate(call.arrays[: call.arguments])]
         )
         inputs: list[Any] = [x._array for x in call.arrays]
         inputs[: call.arguments] = [
@@ -160,7 +167,7 @@ class StepChain:
         if streams:
             inputs.append(self.keys[i])
         self._inputs.append(inputs)
-        self.results.append([_Place(x._array) for x in call.results])
+        self.results.append([Place(x._array) for x in call.results])
         count = len(code.result_types)
         if count < len(call.results) or call.forward.count != len(call.results):
             raise Unfit(f"{name} returns the same array twice, or an argument: have it return new arrays")

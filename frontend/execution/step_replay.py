@@ -18,6 +18,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from operator import attrgetter, is_
+from sys import getrefcount
 from threading import get_ident
 from typing import Any
 
@@ -25,22 +26,23 @@ import numpy as np
 
 from gluonjit.autodiff.tape import Edge
 from gluonjit.execution.cached_call import no_replay
-from gluonjit.execution.step_chain import StepChain
+from gluonjit.execution.step_chain import Place, StepChain
 from gluonjit.ir.types import IRError
 from gluonjit.language import rng
 from gluonjit.language.forms import ARRAY
 from gluonjit.language.interrupts import Uninterrupted
-from gluonjit.language.modes import Scope, modes
+from gluonjit.language.modes import Scope, leave_natively, modes
 from gluonjit.language.running import no_trace
 from gluonjit.language.source import shown, user_loc
 from gluonjit.ndarray import NDArray, deferred
 from gluonjit.ndarray.deferred import (
     Held,
-    complete,
+    changes,
     deferred_class,
     elements,
-    made,
+    now,
     origin_of,
+    replace,
     stand_in,
     storage_of,
 )
@@ -48,11 +50,13 @@ from gluonjit.ndarray.gradient_listeners import listeners
 from gluonjit.ndarray.observed_steps import HYBRIDIZE, Observation, ObservedCall, Unfit
 from gluonjit.ndarray.variable import Variable
 from gluonjit.runtime import mode
-from gluonjit.runtime.executable import Bound
+from gluonjit.runtime.executable import Bound, address_of
+from gluonjit.runtime.leaving import native_exit
 from gluonjit.runtime.storage import EPOCH
 
 MOST_COPIED = 1 << 20
-"""Bytes of an argument that is copied where another array may share its memory."""
+"""Bytes of an argument that is copied where another array may share its memory, and of a result whose memory is used
+again."""
 MISSES = 3
 """How many steps in turn that begin as observed, but go on otherwise, end a replay."""
 IDLE = 8
@@ -107,10 +111,51 @@ _listening = listeners.data  # type: ignore[attr-defined]
 """What `listeners` looks at to tell whether it is empty; it takes its time."""
 
 
+def _references(pair: tuple[np.ndarray, int]) -> int:
+    """How many there are to the array."""
+    return getrefcount(pair[0])
+
+
+_UNUSED = _references((np.empty(0), 0))
+"""As many as there are to an array that nothing else refers to; which ones count differs between versions of Python."""
+_new = object.__new__
+
+
+class _Result:
+    """A result of a call: makes the array that it will be in. Programs drop most results a step later; their memory is
+    taken again, as making it takes longer than all that is checked about an argument."""
+
+    __slots__ = ("_is_small", "_kind", "_latest", "_own", "_place")
+
+    def __init__(self, observed: NDArray, place: Place) -> None:
+        self._own, self._kind, self._place = observed.__class__, deferred_class(observed.__class__), place
+        self._is_small = place.array.nbytes <= MOST_COPIED
+        self._latest: list[tuple[np.ndarray, int]] = []
+        """What was made last, with addresses: a program often has the loss of one step until it gets the next."""
+
+    def made(self) -> Any:
+        """A deferred array, which has no elements yet."""
+        place = self._place
+        for pair in self._latest:
+            if getrefcount(pair[0]) == _UNUSED:
+                break
+        else:
+            array = np.empty(place.shape, place.dtype)
+            pair = array, address_of(array)
+            if self._is_small:
+                self._latest = [*self._latest[-1:], pair]
+        place.set(pair[1])
+        x = _new(self._own)
+        x._array, x._storage, x._grad_state = pair[0], None, None
+        x.__class__ = self._kind
+        return x
+
+
 class _Link:
     """What a step needs to know of one of its calls, at hand."""
 
     __slots__ = (
+        "block",
         "caller",
         "counts",
         "drops",
@@ -126,14 +171,16 @@ class _Link:
 
     def __init__(self, replay: weakref.ref[StepReplay], call: ObservedCall, chain: StepChain, i: int) -> None:
         self.replay, self.is_first = replay, not i
-        self.caller, self.counts, self.drops = call.caller, call.caller.log.counts, call.caller.drops
+        self.caller, self.block, self.drops = call.caller, call.caller.block, call.caller.drops
+        self.counts = call.caller.log.counts
         places, sources = chain.arguments[i], chain.from_calls[i]
         kinds = [(x.__class__, deferred_class(x.__class__)) for x in call.arrays[: call.arguments]]
         self.operands: list[tuple[Any, ...]] = [
             (*kind, place, sources.get(k)) for k, (kind, place) in enumerate(zip(kinds, places))
         ]
+        """For each argument its own and its deferred class, its place, and the call and the result that it is."""
         self.key, self.streams = chain.keys[i], call.code.session.streams
-        self.results = [(deferred_class(x.__class__), place) for x, place in zip(call.results, chain.results[i])]
+        self.results = [*map(_Result, call.results, chain.results[i])]
         self.edges = [(x.__class__, Edge(call.node, number)) for number, x in enumerate(call.results)]
         """The results' own classes, and their origins once `backward` has freed the node."""
         trace = call.code.trace
@@ -143,14 +190,14 @@ class _Link:
         """A call of the block, for which it has nothing to do but run compiled code (`HybridBlock._fast_call`)."""
         replay = self.replay() if modes.recording else None
         if replay is not None:
-            found, waiting = None, deferred.now.step
+            found, waiting = None, now.step
             if waiting is None:
                 found = replay.begins(args) if self.is_first else None
             elif waiting is replay:
                 found = replay.takes(self.caller, args)
             if found is not None:
                 return found
-        return self.caller.block._slow_call(*args)
+        return self.block._slow_call(*args)
 
 
 class StepReplay:
@@ -183,6 +230,7 @@ class StepReplay:
         """Its arguments, as far as they are deferred, and their own classes."""
         own = weakref.ref(self)
         self._links = [_Link(own, call, chain, i) for i, call in enumerate(calls)]
+        self._first, self._after = self._links[0], dict(enumerate(self._links))
         read = [x for call in self._calls for x in call.arrays]
         self._parameters = [*{id(x): x for x in read}.values()]
         """The arrays that programs of blocks hold."""
@@ -190,6 +238,9 @@ class StepReplay:
         self._params = [p for call in calls for p in call.code.trace.params]
         self._trained = trainer._params
         self._arrays, self._requests = [*map(_array, self._params)], [*map(_request, self._trained)]
+        self._seen = -1
+        """`changes.parameters` when these were last found to be the same."""
+        self._blocks = [call.caller.block for call in calls]
         computed = [*(x.grad for x in chain.gradients), *(x for x, _ in chain.states)]
         self._held = Held(read, computed, step.written(updates))
         weakref.finalize(self, self._held.dismiss).atexit = False
@@ -197,6 +248,7 @@ class StepReplay:
         """How many calls of the chain have run in this step, so that only what must follow may be missing."""
         calls[0].caller.replay = own
         self.install()
+        leave_natively(native_exit)
 
     def install(self) -> None:
         """Has calls of the blocks come here at once, until other calls of theirs have native code installed there."""
@@ -224,27 +276,27 @@ class StepReplay:
     def begins(self, args: tuple[Any, ...]) -> Any:
         """The result of the first call of a step, to be computed later; None if it cannot be."""
         with deferred.lock:
-            if deferred.now.step is not None or not self._may_begin():
+            if now.step is not None or not self._may_begin():
                 return None
             self._made, self._deferred = [], []
             self._is_backward, self._has_run, self._owner = False, 0, get_ident()
             if not self._held.are_deferred:
                 self._held.defer()
-            deferred.now.step = self  # last: whoever is interrupted before has not begun a step
-            found = self._noted(self._links[0], args)
+            now.step = self  # last: whoever is interrupted before has not begun a step
+            found = self._noted(self._first, args)
             if found is None:
-                deferred.now.step = None
+                now.step = None
             return found
 
     def takes(self, caller: Any, args: tuple[Any, ...]) -> Any:
         """The result of a call of this step, to be computed later; None, and the step is settled, if it is another."""
         with deferred.lock:
-            if deferred.now.step is not self or self._owner != get_ident():
+            if now.step is not self or self._owner != get_ident():
                 return None
-            position = len(self._made)
-            link = self._links[position] if position < len(self._links) else None
-            usual = modes.training and modes.recording and not modes.anomalies
-            if link is not None and link.caller is caller and usual and not caller.is_watched:
+            link = self._after.get(len(self._made))
+            block, usual = caller.block, modes.training and modes.recording and not modes.anomalies
+            watched = block._callback is not None or block._jit_debug_results is not None
+            if link is not None and link.caller is caller and usual and not watched:
                 found = self._noted(link, args)
                 if found is not None:
                     return found
@@ -255,17 +307,21 @@ class StepReplay:
         return None
 
     def _may_begin(self) -> bool:
-        if not (modes.training and modes.recording):
+        if not modes.training:
             return False
         if modes.anomalies or _listening or mode.is_kept_off():
             self._refuse("`detect_anomaly`, mx.profiler or sums over processes look at each call: end that")
             return False
-        for call in self._calls:
-            if call.caller.is_watched:
-                self._refuse(f"{call.caller.block.name} has a monitor, or keeps intermediate results (debug=True)")
+        for block in self._blocks:
+            if block._callback is not None or block._jit_debug_results is not None:
+                self._refuse(f"{block.name} has a monitor, or keeps intermediate results (debug=True)")
                 return False
-        same = all(map(is_, map(_array, self._params), self._arrays))
-        same = same and all(map(is_, map(_request, self._trained), self._requests))
+        count = changes.parameters  # before what is looked at
+        same = count == self._seen
+        if not same:
+            same = all(map(is_, map(_array, self._params), self._arrays))
+            same = same and all(map(is_, map(_request, self._trained), self._requests))
+            self._seen = count if same else -1
         if same and self._held.are_deferred:
             return True
         same = same and all(x._grad_state is variable for x, variable in zip(self._parameters, self._variables))
@@ -284,51 +340,50 @@ class StepReplay:
             return self._refuse(f"is called with {len(args)} arguments, after {len(link.operands)}", link)
         if link.caller.drops != link.drops:
             return self._refuse("was traced again: its `explain()` says why", link)
-        arguments, elsewhere = [], []
+        made, arguments, elsewhere = self._made, [], []
         for x, (own, kind, place, source) in zip(args, link.operands):
             if place is None:
                 j, number = source
-                if x is not self._made[j][1][number]:
+                if x is not made[j][1][number]:
                     return self._refuse(f"is passed something else than the result of a block: {HYBRIDIZE}", link)
-            else:
-                if x.__class__ is not own and not any(x is y for y, _ in self._deferred):
-                    # A parameter, or a result that is something else here.
-                    return self._refuse("is passed an array that the step itself computes or updates", link)
-                array, storage = elements(x), storage_of(x)
-                if array.shape != place.shape or array.dtype != place.dtype:
-                    return self._refuse(f"is passed an array of another shape or type: {_SAME_SIZES}", link)
-                if origin_of(x) is not None:
-                    return self._refuse(f"is passed an array that has a gradient, or was recorded: {HYBRIDIZE}", link)
-                if not array.flags.aligned or storage is not None and storage.context is not None:
-                    return self._refuse("is passed an array that is not aligned, or on another device", link)
-                if array.base is not None or storage is not None and (storage.aliased or storage.exposed):
-                    if array.nbytes > MOST_COPIED:
-                        return self._refuse("is passed a large array that shares memory: pass a copy", link)
-                    array = array.copy()
-                    x = NDArray._wrap(array)
-                    x.__class__ = own
-                elsewhere.append((x, own, kind, place, array))
+                arguments.append(x)
+                continue
+            if x.__class__ is own:
+                array, storage, origin = x._array, x._storage, x._grad_state
+            elif any(x is y for y, _ in self._deferred):
+                array, storage, origin = elements(x), storage_of(x), origin_of(x)
+            else:  # a parameter, or a result that is something else here
+                return self._refuse("is passed an array that the step itself computes or updates", link)
+            if array.shape != place.shape or array.dtype != place.dtype:
+                return self._refuse(f"is passed an array of another shape or type: {_SAME_SIZES}", link)
+            if origin is not None:
+                return self._refuse(f"is passed an array that has a gradient, or was recorded: {HYBRIDIZE}", link)
+            if not array.flags.aligned or storage is not None and storage.context is not None:
+                return self._refuse("is passed an array that is not aligned, or on another device", link)
+            if array.base is not None or storage is not None and (storage.aliased or storage.exposed):
+                if array.nbytes > MOST_COPIED:
+                    return self._refuse("is passed a large array that shares memory: pass a copy", link)
+                array = array.copy()
+                x = NDArray._wrap(array)
+                x.__class__ = own
             arguments.append(x)
+            elsewhere.append((x, own, kind, place, array))
         for x, own, kind, place, array in elsewhere:
-            place.set(array)
+            place.set(address_of(array))
             if x.__class__ is own:
                 self._deferred.append((x, own))
                 x.__class__ = kind
         if link.key is not None:
             link.key[:] = rng.reserve(link.streams)
-        results = []
-        for kind, place in link.results:
-            array = np.empty(place.shape, place.dtype)
-            place.set(array)
-            results.append(made(kind, array))
-        self._made.append((arguments, results))
+        results = [result.made() for result in link.results]
+        made.append((arguments, results))
         link.counts["calls"] += 1
         return results[0] if link.rebuild is None else link.rebuild(results)
 
     def takes_backward(self, heads: Sequence[Any], given: Sequence[Any], keeps_graph: bool, train_mode: bool) -> bool:
         """Whether this `backward` is the step's own, which will be computed later."""
         with deferred.lock:
-            if deferred.now.step is not self or self._is_backward or len(self._made) != len(self._calls):
+            if now.step is not self or self._is_backward or len(self._made) != len(self._calls):
                 return False
             if keeps_graph or not train_mode or modes.anomalies or _listening or self._owner != get_ident():
                 return False
@@ -345,7 +400,7 @@ class StepReplay:
         """Computes what the step has called so far, in the ordinary way as far as the tape has to know of it. `why`:
         what ends the step, if that is before `backward`."""
         with deferred.lock, Uninterrupted(), no_trace():
-            if deferred.now.step is not self:
+            if now.step is not self:
                 return
             if self._is_backward:
                 self._misses = self._idle = 0  # half a step saved
@@ -372,13 +427,13 @@ class StepReplay:
             found = call.caller.recorded_now(call.code, arrays, None if key is None else key.copy())
             for x, (own, _), y in zip(results, link.edges, found, strict=True):
                 y._grad_state.node.place = call.node.place  # the user's line, which this is not
-                complete(x, own, y._grad_state, y)
+                replace(x, own, y)
 
     def ends_with_update(self) -> bool:
         """Takes the whole step, if all but the trainer's `step` has been called; its `rescale_grad` is set."""
         trainer = self._trainer()
         with deferred.lock:
-            if trainer is None or deferred.now.step is not self or self._owner != get_ident():
+            if trainer is None or now.step is not self or self._owner != get_ident():
                 self._idle += 1
                 if self._idle >= IDLE:
                     self._end(f"in {IDLE} steps in turn, {self.why_not or _NOT_CALLED}")
@@ -394,7 +449,7 @@ class StepReplay:
                 self.settle()
                 raise
             # An optimizer that looks at gradients has had them computed.
-            if updates is None and deferred.now.step is self:
+            if updates is None and now.step is self:
                 self._compute(self._chain.halves + 1)
             else:
                 self.settle()
@@ -447,16 +502,19 @@ class StepReplay:
         arrays. May be called again."""
         for x, new in self._chain.states:
             np.copyto(elements(x), new)
-        self._held.note_writes(has_updated)
-        for variable in self._others if has_updated else self._chain.gradients:
-            variable.fresh = True
-        if has_updated:
-            for variable in self._stepped:
-                variable.fresh = False
+        if not (has_updated and self._held.are_noted):
+            self._held.note_writes(has_updated)
+            for variable in self._others if has_updated else self._chain.gradients:
+                variable.fresh = True
+            if has_updated:
+                for variable in self._stepped:
+                    variable.fresh = False
+                self._held.are_noted = True
         for link, (_, results) in zip(self._links, self._made):
             link.counts["parts"] += 1
             for x, (own, edge) in zip(results, link.edges):
-                complete(x, own, edge)
+                x.__class__ = own
+                x._grad_state = edge
         if not has_updated:
             self._held.release()
         self._forget()
@@ -465,7 +523,7 @@ class StepReplay:
         """No step waits any more."""
         for x, own in self._deferred:
             x.__class__ = own
-        deferred.now.step = None
+        now.step = None
         self._made, self._deferred = [], []
 
     def _end(self, why: str) -> None:

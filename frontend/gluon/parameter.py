@@ -19,6 +19,7 @@ from gluonjit.language.kinds import as_current, as_np
 from gluonjit.language.running import no_trace
 from gluonjit.language.source import stacklevel
 from gluonjit.ndarray import deferred, sparse_arrays
+from gluonjit.ndarray.deferred import changes
 from gluonjit.ndarray.variable import Variable
 from gluonjit.runtime import forks
 from gluonjit.training import initializers
@@ -155,6 +156,11 @@ class Parameter(Releasable):
             "_var": None,
             "_trainer": None,
         }  # the variable is created on demand; a Trainer belongs to the process that made it
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        changes.parameters += 1  # before, too: the handler of a signal may raise an error as soon as it is set
+        super().__setattr__(name, value)
+        changes.parameters += 1
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

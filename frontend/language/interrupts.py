@@ -47,8 +47,10 @@ class Uninterrupted:
     def __enter__(self) -> None:
         self._arrived: list[int] = []
         self._caller: FrameType | None = None
-        self._handler = handler = _handler()
-        if handler is not None:
+        # As `_handler` does: a small step of training has no time for calls.
+        handler = _signal.getsignal(_signal.SIGINT) if get_ident() == _Main.ident else None
+        self._handler = handler if callable(handler) else None
+        if self._handler is not None:
             self._caller = sys._getframe(1)
             _signal.signal(_signal.SIGINT, self._wait)
 

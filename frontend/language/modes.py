@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
+from typing import Any
 
 from gluonjit.base import MXNetError
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.language.interrupts import Whole
 from gluonjit.language.running import running
 from gluonjit.runtime import mode
+from gluonjit.runtime.mode import word as counter
 
 
 class _Modes(threading.local):
@@ -21,6 +24,7 @@ class _Modes(threading.local):
 
 modes = _Modes()
 """This thread's modes; reading `modes.training` does not tell a running trace, unlike `is_training()`."""
+mode.other_shares.append(lambda: modes.recording + modes.training)
 
 
 def plain_calls() -> str:
@@ -63,8 +67,7 @@ def set_training(train_mode: bool) -> bool:
     _note()
     before = modes.training
     if before != bool(train_mode):
-        modes.training = bool(train_mode)
-        mode.change(1 if train_mode else -1)
+        modes.training, counter.value = bool(train_mode), counter.value + (1 if train_mode else -1)
     return before
 
 
@@ -74,28 +77,16 @@ def set_recording(is_recording: bool) -> bool:
         running.trace.note_recording(bool(is_recording))
     before = modes.recording
     if before != bool(is_recording):
-        modes.recording = bool(is_recording)
-        mode.change(1 if is_recording else -1)
+        modes.recording, counter.value = bool(is_recording), counter.value + (1 if is_recording else -1)
     return before
 
 
 def _enter(recording: bool | None, training: bool | None) -> None:
     """Sets the modes that are not None."""
-    if running.trace is not None:
-        if recording is not None:
-            set_recording(recording)
-        if training is not None:
-            set_training(training)
-        return
-    by = 0
-    if recording is not None and modes.recording != recording:
-        modes.recording = bool(recording)
-        by += 1 if recording else -1
-    if training is not None and modes.training != training:
-        modes.training = bool(training)
-        by += 1 if training else -1
-    if by:
-        mode.change(by)
+    if recording is not None:
+        set_recording(recording)
+    if training is not None:
+        set_training(training)
 
 
 class Scope(Whole):
@@ -104,12 +95,15 @@ class Scope(Whole):
     Restoring what has not changed would tell a running trace of a mode that its program has nothing to do with.
     """
 
-    __slots__ = ("_before", "_inside")
+    __slots__ = ("_before", "_inside", "_recording", "_training")
 
     def __init__(self, recording: bool | None, training: bool | None) -> None:
-        super().__init__()
+        self._guards = []
         self._inside = recording, training
         self._before: list[tuple[bool, bool]] = []
+        self._recording: bool | None = None
+        self._training: bool | None = None
+        """What both modes were outside, if the native `__exit__` is to restore them."""
 
     def _set(self) -> None:
         self._before.append((modes.recording, modes.training))
@@ -121,6 +115,40 @@ class Scope(Whole):
             _enter(*before)
         else:
             _enter(*[x if x != y or z is not None else None for x, y, z in zip(before, now, self._inside)])
+
+    def _enter_before_native_exit(self) -> None:
+        """`__enter__` from `leave_natively` on: sets up no guards, as there is no function to guard."""
+        if self._recording is not None and self._training is not None:  # it is inside of itself
+            self._before.append((self._recording, self._training))
+            self._guards.append([])
+            self._recording = self._training = None
+            Whole.__enter__(self)
+            return
+        if running.trace is not None:
+            Whole.__enter__(self)
+            return
+        recording, training = self._inside
+        found = was_recording, was_training = modes.recording, modes.training
+        recording = was_recording if recording is None else recording is True or bool(recording)
+        training = was_training if training is None else training is True or bool(training)
+        inside, by = (recording, training), recording - was_recording + training - was_training
+        # One line without calls: Python does not look for signals before the body of the context.
+        (self._recording, self._training), (modes.recording, modes.training), counter.value = (
+            found,
+            inside,
+            counter.value + by,
+        )
+
+
+def leave_natively(native_exit: Callable[..., Any]) -> None:
+    """Has scopes that are entered from now on restore the modes in native code, where no signal's handler runs. Until
+    then they set up guards against these, which takes several times as long. `native_exit`: `runtime.leaving`'s,
+    which programs without compiled code need not import."""
+    if Scope.__enter__ is Whole.__enter__:
+        slots, names = ("_recording", "_training"), ("recording", "training")
+        leave = native_exit(Scope, slots, modes, names, mode.MODE, (running, "trace"), Whole.__exit__)
+        Scope.__exit__ = leave  # type: ignore[method-assign]
+        Scope.__enter__ = Scope._enter_before_native_exit  # type: ignore[method-assign]
 
 
 def record(train_mode: bool = True) -> Scope:

@@ -22,6 +22,7 @@ from weakref import WeakSet
 import numpy as np
 
 from gluonjit.base import MXNetError
+from gluonjit.language import late
 from gluonjit.ndarray.ndarray import NDArray
 from gluonjit.runtime import forks
 from gluonjit.runtime.storage import EPOCH, Storage
@@ -60,6 +61,16 @@ class _Now:
 
 
 now = _Now()
+
+
+class _Changes:
+    """Counts what tells that something may be another one than in the last step."""
+
+    parameters = 0
+    """Moves with every attribute of a Gluon parameter that is set."""
+
+
+changes = _Changes()
 
 
 class _Observed(threading.local):
@@ -124,6 +135,11 @@ class Deferred:
         """Has the array computed."""
         _ready(self)
 
+    def backward(self, out_grad: Any = None, retain_graph: bool = False, train_mode: bool = True) -> None:
+        step = now.step
+        if step is None or not step.takes_backward([self], [out_grad], retain_graph, train_mode):
+            late.backward([self], [out_grad], retain_graph, train_mode)
+
     def __reduce_ex__(self, protocol: Any) -> Any:
         _ready(self)
         return self.__reduce_ex__(protocol)  # of the array's own class, which it has again
@@ -169,15 +185,6 @@ def deferred_class(own: type) -> type:
     return found
 
 
-def made(kind: type, array: np.ndarray) -> Any:
-    """A deferred array, of a `deferred_class`, whose elements will be in `array`."""
-    x: Any = _new(kind)
-    _set_elements(x, array)
-    _set_origin(x, None)
-    _set_storage(x, None)
-    return x
-
-
 def stand_in(x: Any, own: type) -> Any:
     """An ordinary array of the class `own` that is the same as `x`, which stays deferred."""
     y: Any = _new(own)
@@ -191,13 +198,11 @@ def stand_in(x: Any, own: type) -> Any:
     return y
 
 
-def complete(x: Any, own: type, origin: Any, like: Any = None) -> None:
-    """Makes a deferred result, which has its elements now, an ordinary array with this origin; `like`: it becomes the
-    same as that array."""
-    if like is not None:
-        _set_elements(x, elements(like))
-        _set_storage(x, storage_of(like))
-    _set_origin(x, origin)
+def replace(x: Any, own: type, by: Any) -> None:
+    """Makes a deferred result an ordinary array that is the same as another one."""
+    _set_elements(x, elements(by))
+    _set_storage(x, storage_of(by))
+    _set_origin(x, origin_of(by))
     x.__class__ = own
 
 
@@ -216,6 +221,9 @@ class Held:
         """Whether compiled code depends on one of these."""
         self.are_deferred = False
         """Whether all of them have been deferred, and none has been looked at since."""
+        self.are_noted = False
+        """Whether a whole step's writes have been noted since they were deferred. Who asks for the version of an array,
+        or whether its gradient is fresh, looks at the array; so there is nothing more to note."""
 
     @property
     def classes(self) -> dict[int, type]:
@@ -243,6 +251,7 @@ class Held:
         self.are_watched = any(s.watched for s in [*computed, *updated])
         for x, _, kind in self._classes:
             x.__class__ = kind
+        self.are_noted = False
         self.are_deferred = True
 
     def note_writes(self, has_updated: bool) -> None:

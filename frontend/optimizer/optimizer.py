@@ -24,6 +24,7 @@ from gluonjit.language.keywords import unexpected
 from gluonjit.language.kinds import as_nd
 from gluonjit.language.source import quote, user_loc
 from gluonjit.ndarray import NDArray
+from gluonjit.ndarray.deferred import changes
 from gluonjit.optimizer import states as state_files
 from gluonjit.optimizer.step import Steps, Update, take
 from gluonjit.training.schedules import LRScheduler
@@ -183,13 +184,21 @@ class Optimizer:
         own, params = dict(self.__dict__), [*map(self.param_dict.get, indices)]
         if None in params or not all(v.__class__ in _PLAIN for k, v in own.items() if k not in _TABLES):
             return None
-        return own, params, [*map(_MULTIPLIERS, params)]
+        count = changes.parameters  # before what is looked at
+        return [own, params, [*map(_MULTIPLIERS, params)], count]
 
     def _has_settings(self, known: Any) -> bool:
         """Whether a step has the same numbers as when `_settings` gave this."""
-        own, params, multipliers = known
+        own, params, multipliers, count = known
         own["num_update"] = self.num_update
-        return bool(self.__dict__ == own) and [*map(_MULTIPLIERS, params)] == multipliers
+        if self.__dict__ != own:
+            return False
+        if count != changes.parameters:
+            count = changes.parameters
+            if [*map(_MULTIPLIERS, params)] != multipliers:
+                return False
+            known[3] = count
+        return True
 
     def _set_current_context(self, device_id: int) -> None:
         """Selects the device whose updates are counted; replicas of a parameter are updated one after another."""

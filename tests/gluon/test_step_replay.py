@@ -752,7 +752,7 @@ def test_the_update_of_a_chain_keeps_no_arena_in_the_table_of_others() -> None:
     step(twin, *twin.batches[0])
     function = replay._update.function
     slot = function.layout.arena_slot
-    assert {int(call.table[call.function.layout.arena_slot]) for call in chain._calls} == {chain._arena}
+    assert {int(call.table[call.function.layout.arena_slot]) for call in chain._calls} == {chain._arena().ctypes.data}
     arena = function.arenas.take(function.working_memory)
     replay._update.table[slot] = 0
     step(twin, *twin.batches[0])

@@ -14,7 +14,9 @@ from gluonjit.base import MXNetError
 from gluonjit.contrib.amp.loss_scaler import LossScaler
 from gluonjit.gluon import utils
 from gluonjit.language.interrupts import Uninterrupted, Whole
+from gluonjit.language.modes import Scope, leave_natively
 from gluonjit.ndarray import NDArray
+from gluonjit.runtime.leaving import native_exit
 from gluonjit.runtime.mode import MODE
 from support import optimizer_cases
 
@@ -402,8 +404,13 @@ def _time_is_up(*_args):
     ],
     ids=["SIGINT", "SIGUSR1", "SIGTERM"],
 )
-def test_errors_of_signal_handlers_restore_modes_wherever_they_come(number, handler, error):
+@pytest.mark.parametrize("natively", [False, True], ids=["guarded", "native"])
+def test_errors_of_signal_handlers_restore_modes_wherever_they_come(number, handler, error, natively, monkeypatch):
     """At each call and line in turn: also at the first one of `__exit__`, where no `try` could restore anything."""
+    leave_natively(native_exit)
+    if not natively:
+        for name in ("__enter__", "__exit__"):
+            monkeypatch.setattr(Scope, name, getattr(Whole, name))
     before, old = sys.gettrace(), signal.signal(number, handler)
 
     def interrupted_at(n):
@@ -438,7 +445,43 @@ def test_errors_of_signal_handlers_restore_modes_wherever_they_come(number, hand
         assert not mx.autograd.is_recording() and not mx.autograd.is_training() and not MODE[0]
         assert signal.getsignal(number) is handler
     signal.signal(number, old)
-    assert places > 100
+    assert places > (40 if natively else 100)
+
+
+@pytest.mark.parametrize("natively", [False, True], ids=["guarded", "native"])
+def test_scopes_restore_the_modes_of_before(natively, monkeypatch):
+    """Each those that it has found, in whatever order they end, also one that is entered twice, or within a trace."""
+    leave_natively(native_exit)
+    if not natively:
+        for name in ("__enter__", "__exit__"):
+            monkeypatch.setattr(Scope, name, getattr(Whole, name))
+
+    def now():
+        return mx.autograd.is_recording(), mx.autograd.is_training(), int(MODE[0])
+
+    scope = mx.autograd.record(train_mode=0)
+    with scope:
+        with mx.autograd.train_mode():
+            with scope:
+                assert now() == (True, False, 1)
+            assert now() == (True, True, 2)
+        assert now() == (True, False, 1)
+    assert now() == (False, False, 0)
+    with pytest.raises(KeyError), scope:
+        raise KeyError
+    assert now() == (False, False, 0)
+    first, second = mx.autograd.record(), mx.autograd.pause(train_mode=True)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert now() == (False, False, 0)
+    second.__exit__(None, None, None)
+    assert now() == (True, True, 2)
+    with mx.autograd.pause():
+        assert now() == (False, False, 0)
+    mx.autograd.set_recording(False)
+    mx.autograd.set_training(False)
+    assert now() == (False, False, 0)
 
 
 def test_all_signals_that_waited_are_handled():
