@@ -7,8 +7,8 @@ results. Anything unexpected (another type, shape, dtype, layout, a changed para
 to the record's Python fallback with the same arguments, so `@fast` never has to explain an error.
 
 `@run` calls a native function on this thread, `@dispatch` on several: they are in the same module
-(`codegen.threads.team`), as is `@chain`, which runs several as one (`codegen.threads.chain`), and `@leave`, which ends
-`autograd.record()` (`codegen.leaving`).
+(`codegen.threads.team`), as is `@chain`, which runs several as one (`codegen.threads.chain`). Two functions take over
+what Python does around such a chain: `@note` (`codegen.noting`) and `@leave` (`codegen.leaving`).
 
 NumPy's own memory begins anywhere, and vectors that are stored across the ends of cache lines take twice as long. So
 large results get memory from `codegen.block_memory`, to which NumPy gives it back when the array dies.
@@ -20,6 +20,8 @@ from enum import IntEnum
 
 from gluonjit.codegen.block_memory import add_blocks
 from gluonjit.codegen.leaving import add_leave
+from gluonjit.codegen.noting import add_note
+from gluonjit.codegen.python_objects import Array, check_array, leave_unless, member, word
 from gluonjit.codegen.text.llvm import Exit, Function, Module
 from gluonjit.codegen.threads.chain import add_chain
 from gluonjit.codegen.threads.team import add_team
@@ -70,19 +72,6 @@ class Field(IntEnum):
     COUNT = 38
 
 
-class Array(IntEnum):
-    """Byte offsets in an ndarray (PyArrayObject in numpy/ndarraytypes.h, the same in NumPy 1 and 2)."""
-
-    TYPE = 8  # PyTypeObject*, as in every PyObject
-    DATA = 16  # char*
-    NDIM = 24  # i32
-    DIMENSIONS = 32  # int64*
-    DESCR = 56  # PyArray_Descr*
-    FLAGS = 64  # i32
-    HANDLER = 88  # PyObject*: what frees the data
-
-
-_C_CONTIGUOUS_ALIGNED = 0x0101  # NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED
 _OWN_DATA = 0x0004  # NPY_ARRAY_OWNDATA
 _WRITEABLE = 0x0400  # NPY_ARRAY_WRITEABLE
 
@@ -96,17 +85,8 @@ def entry_module(target: Machine, sleep: str | None) -> str:
     _aligned_array(module)
     _fast(module)
     add_leave(module)
+    add_note(module)
     return module.text()
-
-
-def _word(f: Function, field: Field, type: str = "ptr") -> str:
-    """A word of the record `%rec`."""
-    return f.load(type, f.gep("i64", "%rec", int(field)), 8)
-
-
-def _member(f: Function, type: str, base: str, offset: int | str) -> str:
-    """The member of an object at a byte offset."""
-    return f.load(type, f.gep("i8", base, offset if isinstance(offset, str) else int(offset)))
 
 
 def _decref_all(f: Function, decref: str, objects: str, begin: int | str, end: int | str) -> None:
@@ -120,17 +100,17 @@ def _aligned_array(module: Module) -> None:
     null with Python's error set. It takes over the reference to `descr`."""
     params = (("ptr", "rec"), ("ptr", "descr"), ("i32", "nd"), ("ptr", "dims"), ("i64", "nbytes"))
     f = module.function("aligned_array", params, "ptr", linkage="internal")
-    blocks = _word(f, Field.BLOCKS)
+    blocks = word(f, Field.BLOCKS)
     data = f.call("take_block", "ptr", ("ptr", blocks), ("i64", "%nbytes"))
     with f.exit(hint="no.memory") as no_memory:
-        f.call(_word(f, Field.DECREF), "void", ("ptr", "%descr"))
-        f.call(_word(f, Field.NO_MEMORY), "ptr")
+        f.call(word(f, Field.DECREF), "void", ("ptr", "%descr"))
+        f.call(word(f, Field.NO_MEMORY), "ptr")
         f.ret("null")
     f.leave_if(f.op(f"icmp eq ptr {data}, null"), no_memory)
     array = f.call(
-        _word(f, Field.NEW_FROM_DESCR),
+        word(f, Field.NEW_FROM_DESCR),
         "ptr",
-        ("ptr", _word(f, Field.ARRAY_TYPE)),
+        ("ptr", word(f, Field.ARRAY_TYPE)),
         ("ptr", "%descr"),
         ("i32", "%nd"),
         ("ptr", "%dims"),
@@ -145,8 +125,8 @@ def _aligned_array(module: Module) -> None:
     f.leave_if(f.op(f"icmp eq ptr {array}, null"), no_array)
     flags = f.gep("i8", array, int(Array.FLAGS))
     f.store("i32", f.op(f"or i32 {f.load('i32', flags)}, {_OWN_DATA}"), flags)
-    handler = _word(f, Field.DATA_HANDLER)
-    f.call(_word(f, Field.INCREF), "void", ("ptr", handler))
+    handler = word(f, Field.DATA_HANDLER)
+    f.call(word(f, Field.INCREF), "void", ("ptr", handler))
     f.store("ptr", handler, f.gep("i8", array, int(Array.HANDLER)))
     f.ret(array)
 
@@ -157,21 +137,21 @@ def _fast(module: Module) -> None:
     f = module.function("fast", (("ptr", "self"), ("ptr", "args"), ("i64", "nargs")), "ptr")
     f.emit(f"%rec = load ptr, ptr {f.gep('i8', '%self', int(Array.DATA))}")
     with f.exit(hint="slow") as slow:
-        arguments = (("ptr", _word(f, Field.FALLBACK)), ("ptr", "%args"), ("i64", "%nargs"), ("ptr", "null"))
-        f.ret(f.call(_word(f, Field.VECTORCALL), "ptr", *arguments))
+        arguments = (("ptr", word(f, Field.FALLBACK)), ("ptr", "%args"), ("i64", "%nargs"), ("ptr", "null"))
+        f.ret(f.call(word(f, Field.VECTORCALL), "ptr", *arguments))
     arena = _arena_if_free(f, slow)
-    table = f.op(f"alloca ptr, i64 {_word(f, Field.N_TABLE, 'i64')}, align 64")
+    table = f.op(f"alloca ptr, i64 {word(f, Field.N_TABLE, 'i64')}, align 64")
     held = f.op("alloca ptr, i64 %nargs, align 8")
-    made = f.op(f"alloca ptr, i64 {_word(f, Field.N_OUTPUTS, 'i64')}, align 8")
-    nbytes = f.mul(_word(f, Field.N_TABLE, "i64"), 8)
-    template = _word(f, Field.TABLE)
+    made = f.op(f"alloca ptr, i64 {word(f, Field.N_OUTPUTS, 'i64')}, align 8")
+    nbytes = f.mul(word(f, Field.N_TABLE, "i64"), 8)
+    template = word(f, Field.TABLE)
     f.call("llvm.memcpy.p0.p0.i64", "void", ("ptr", table), ("ptr", template), ("i64", nbytes), ("i1", "false"))
     _take_arguments(f, table, held, slow)
     # From here on nothing goes back to the fallback.
-    calls = _word(f, Field.CALLS)
+    calls = word(f, Field.CALLS)
     f.store("i64", f.add(f.load("i64", calls, 8), 1), calls, 8)
     # The arrays are held: another thread may drop them meanwhile.
-    incref, decref = _word(f, Field.INCREF), _word(f, Field.DECREF)
+    incref, decref = word(f, Field.INCREF), word(f, Field.DECREF)
     with f.for_(0, "%nargs") as loop:
         f.call(incref, "void", ("ptr", f.load("ptr", f.gep("ptr", held, loop.index), 8)))
     with f.exit("ptr", "i64", "i64", hint="failed") as failed:
@@ -191,59 +171,40 @@ def _fast(module: Module) -> None:
 
 def _arena_if_free(f: Function, slow: Exit) -> str:
     """The arena, after checking the number of arguments, the modes, the epoch, and that no other call has the arena."""
-    wanted = f.op(f"icmp eq i64 %nargs, {_word(f, Field.N_ARGS, 'i64')}")
-    plain = f.op(f"icmp eq i64 {f.load('i64', _word(f, Field.MODE), 8)}, 0")
-    epoch = f.load("i64", _word(f, Field.EPOCH), 8)
-    unwritten = f.op(f"icmp eq i64 {epoch}, {_word(f, Field.EPOCH_SEEN, 'i64')}")
-    arena = _word(f, Field.ARENA)
-    _leave_unless(f, slow, wanted, plain, unwritten, f.op(f"icmp ne ptr {arena}, null"))
+    wanted = f.op(f"icmp eq i64 %nargs, {word(f, Field.N_ARGS, 'i64')}")
+    plain = f.op(f"icmp eq i64 {f.load('i64', word(f, Field.MODE), 8)}, 0")
+    epoch = f.load("i64", word(f, Field.EPOCH), 8)
+    unwritten = f.op(f"icmp eq i64 {epoch}, {word(f, Field.EPOCH_SEEN, 'i64')}")
+    arena = word(f, Field.ARENA)
+    leave_unless(f, slow, wanted, plain, unwritten, f.op(f"icmp ne ptr {arena}, null"))
     return arena
-
-
-def _leave_unless(f: Function, exit: Exit, *conditions: str) -> None:
-    """Leaves unless all conditions (i1) hold."""
-    all_hold = conditions[0]
-    for condition in conditions[1:]:
-        all_hold = f.op(f"and i1 {all_hold}, {condition}")
-    f.leave_if(f.op(f"xor i1 {all_hold}, true"), exit)
 
 
 def _take_arguments(f: Function, table: str, held: str, slow: Exit) -> None:
     """Checks that each argument is an NDArray on cpu(0) exactly as the record has it; its data goes to the table, its
     ndarray to `held`."""
-    wrapper, slot = _word(f, Field.WRAPPER_TYPE), _word(f, Field.ARRAY_SLOT, "i64")
-    array_type, none = _word(f, Field.ARRAY_TYPE), _word(f, Field.NONE)
-    storage_slot, context_slot = _word(f, Field.NONE_SLOT_A, "i64"), _word(f, Field.STORAGE_CONTEXT, "i64")
-    with f.for_(0, "%nargs", carried=[("ptr", _word(f, Field.INPUTS))], hint="arg") as loop:
+    wrapper, slot = word(f, Field.WRAPPER_TYPE), word(f, Field.ARRAY_SLOT, "i64")
+    array_type, none = word(f, Field.ARRAY_TYPE), word(f, Field.NONE)
+    storage_slot, context_slot = word(f, Field.NONE_SLOT_A, "i64"), word(f, Field.STORAGE_CONTEXT, "i64")
+    with f.for_(0, "%nargs", carried=[("ptr", word(f, Field.INPUTS))], hint="arg") as loop:
         (spec,) = loop.carried
         argument = f.load("ptr", f.gep("ptr", "%args", loop.index), 8)
-        _leave_unless(f, slow, f.op(f"icmp eq ptr {_member(f, 'ptr', argument, Array.TYPE)}, {wrapper}"))
-        storage = _member(f, "ptr", argument, storage_slot)
-        _leave_unless(f, slow, f.op(f"icmp ne ptr {storage}, null"))
+        leave_unless(f, slow, f.op(f"icmp eq ptr {member(f, 'ptr', argument, Array.TYPE)}, {wrapper}"))
+        storage = member(f, "ptr", argument, storage_slot)
+        leave_unless(f, slow, f.op(f"icmp ne ptr {storage}, null"))
         with f.if_(f.op(f"icmp ne ptr {storage}, {none}")):  # another device has parameters of its own
-            _leave_unless(f, slow, f.op(f"icmp eq ptr {_member(f, 'ptr', storage, context_slot)}, {none}"))
-        array = _member(f, "ptr", argument, slot)
-        _leave_unless(f, slow, f.op(f"icmp ne ptr {array}, null"))
-        _leave_unless(f, slow, f.op(f"icmp eq ptr {_member(f, 'ptr', array, Array.TYPE)}, {array_type}"))
-        descr = f.op(f"icmp eq ptr {_member(f, 'ptr', array, Array.DESCR)}, {f.load('ptr', spec, 8)}")
-        both = f.op(f"and i32 {_member(f, 'i32', array, Array.FLAGS)}, {_C_CONTIGUOUS_ALIGNED}")
-        layout = f.op(f"icmp eq i32 {both}, {_C_CONTIGUOUS_ALIGNED}")
-        rank = f.op(f"zext i32 {_member(f, 'i32', array, Array.NDIM)} to i64")
-        same_rank = f.op(f"icmp eq i64 {rank}, {f.load('i64', f.gep('i64', spec, 1), 8)}")
-        _leave_unless(f, slow, descr, layout, same_rank)
-        dims, wanted = _member(f, "ptr", array, Array.DIMENSIONS), f.gep("i64", spec, 2)
-        with f.for_(0, rank, hint="axis") as axis:
-            n, m = (f.load("i64", f.gep("i64", sizes, axis.index), 8) for sizes in (dims, wanted))
-            _leave_unless(f, slow, f.op(f"icmp eq i64 {n}, {m}"))
-        f.store("ptr", _member(f, "ptr", array, Array.DATA), f.gep("ptr", table, loop.index), 8)
+            leave_unless(f, slow, f.op(f"icmp eq ptr {member(f, 'ptr', storage, context_slot)}, {none}"))
+        array = member(f, "ptr", argument, slot)
+        end = check_array(f, array, array_type, spec, slow)
+        f.store("ptr", member(f, "ptr", array, Array.DATA), f.gep("ptr", table, loop.index), 8)
         f.store("ptr", array, f.gep("ptr", held, loop.index), 8)
-        loop.next(f.gep("i64", wanted, rank))
+        loop.next(end)
 
 
 def _make_results(f: Function, table: str, made: str, incref: str, failed: Exit) -> None:
     """Arrays for the results, in `made`; their data goes to the table."""
-    n_outputs, empty = _word(f, Field.N_OUTPUTS, "i64"), _word(f, Field.NEW_ARRAY)
-    with f.for_(0, n_outputs, carried=[("ptr", _word(f, Field.OUTPUTS))], hint="out") as loop:
+    n_outputs, empty = word(f, Field.N_OUTPUTS, "i64"), word(f, Field.NEW_ARRAY)
+    with f.for_(0, n_outputs, carried=[("ptr", word(f, Field.OUTPUTS))], hint="out") as loop:
         (spec,) = loop.carried
         descr = f.load("ptr", spec, 8)
         f.call(incref, "void", ("ptr", descr))  # either way of making an array takes over a reference
@@ -259,7 +220,7 @@ def _make_results(f: Function, table: str, made: str, incref: str, failed: Exit)
         )
         f.store("ptr", array, f.gep("ptr", made, loop.index), 8)
         f.leave_if(f.op(f"icmp eq ptr {array}, null"), failed, "null", 0, loop.index)
-        f.store("ptr", _member(f, "ptr", array, Array.DATA), f.gep("ptr", table, slot), 8)
+        f.store("ptr", member(f, "ptr", array, Array.DATA), f.gep("ptr", table, slot), 8)
         loop.next(f.gep("i64", dims, rank))
 
 
@@ -267,17 +228,17 @@ def _call(f: Function, table: str, arena: str) -> None:
     """Runs the graph, without the GIL if the call is not brief. Meanwhile the record has no arena, so that a call from
     another thread goes to the fallback."""
     arena_field = f.gep("i64", "%rec", int(Field.ARENA))
-    f.store("ptr", arena, f.gep("ptr", table, _word(f, Field.ARENA_SLOT, "i64")), 8)
+    f.store("ptr", arena, f.gep("ptr", table, word(f, Field.ARENA_SLOT, "i64")), 8)
     f.store("ptr", "null", arena_field, 8)
-    save, restore, team = (_word(f, field) for field in (Field.SAVE_THREAD, Field.RESTORE_THREAD, Field.TEAM))
-    function = ("ptr", _word(f, Field.FUNCTION)), ("ptr", table)
+    save, restore, team = (word(f, field) for field in (Field.SAVE_THREAD, Field.RESTORE_THREAD, Field.TEAM))
+    function = ("ptr", word(f, Field.FUNCTION)), ("ptr", table)
     brief = f.op(f"icmp eq ptr {save}, null")
     state = f.either(brief, "ptr", lambda: "null", lambda: f.call(save, "ptr"))
-    alone, flush = f.op(f"icmp eq ptr {team}, null"), ("i64", _word(f, Field.FLUSH, "i64"))
+    alone, flush = f.op(f"icmp eq ptr {team}, null"), ("i64", word(f, Field.FLUSH, "i64"))
     with f.if_(alone):
         f.call("run", "void", *function, ("i64", 0), ("i64", 1), flush)
     with f.if_(f.op(f"xor i1 {alone}, true")):
-        nthreads, short = (_word(f, field, "i64") for field in (Field.NTHREADS, Field.SHORT))
+        nthreads, short = (word(f, field, "i64") for field in (Field.NTHREADS, Field.SHORT))
         f.call("dispatch", "void", ("ptr", team), *function, ("i64", nthreads), ("i64", short), flush)
     with f.if_(f.op(f"xor i1 {brief}, true")):
         f.call(restore, "void", ("ptr", state))
@@ -286,10 +247,10 @@ def _call(f: Function, table: str, arena: str) -> None:
 
 def _wrap_results(f: Function, made: str, incref: str, failed: Exit) -> str:
     """What the call returns: the only result as an NDArray, or a list of all of them."""
-    n_outputs, wrapper = _word(f, Field.N_OUTPUTS, "i64"), _word(f, Field.WRAPPER_TYPE)
-    array_slot = _word(f, Field.ARRAY_SLOT, "i64")
-    none, new_wrapper, new_list = (_word(f, field) for field in (Field.NONE, Field.ALLOC, Field.NEW_LIST))
-    none_slots = [_word(f, field, "i64") for field in (Field.NONE_SLOT_A, Field.NONE_SLOT_B)]
+    n_outputs, wrapper = word(f, Field.N_OUTPUTS, "i64"), word(f, Field.WRAPPER_TYPE)
+    array_slot = word(f, Field.ARRAY_SLOT, "i64")
+    none, new_wrapper, new_list = (word(f, field) for field in (Field.NONE, Field.ALLOC, Field.NEW_LIST))
+    none_slots = [word(f, field, "i64") for field in (Field.NONE_SLOT_A, Field.NONE_SLOT_B)]
     single = f.alloca("ptr")
     bare = f.op(f"icmp eq ptr {new_list}, null")
 
@@ -299,7 +260,7 @@ def _wrap_results(f: Function, made: str, incref: str, failed: Exit) -> str:
         return made_list
 
     results = f.either(bare, "ptr", lambda: "null", make_list)
-    items = f.either(bare, "ptr", lambda: single, lambda: _member(f, "ptr", results, _word(f, Field.LIST_ITEMS, "i64")))
+    items = f.either(bare, "ptr", lambda: single, lambda: member(f, "ptr", results, word(f, Field.LIST_ITEMS, "i64")))
     with f.for_(0, n_outputs, hint="out") as loop:
         wrapped = f.call(new_wrapper, "ptr", ("ptr", wrapper), ("i64", 0))
         # The arrays before this one belong to the list.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from gluonjit.codegen.python_objects import word
 from gluonjit.codegen.text.llvm import Function, Module
 
 ATTRIBUTES = 2
@@ -43,46 +44,41 @@ def add_leave(module: Module) -> None:
     f.store("ptr", "%record", place, 8)
     f = module.function("leave", (("ptr", "self"), ("ptr", "args"), ("i64", "nargs")), "ptr")
     f.emit(f"%rec = load ptr, ptr {place}, align 8")
-    none, decref = _word(f, Leave.NONE), _word(f, Leave.DECREF)
+    none, decref = word(f, Leave.NONE), word(f, Leave.DECREF)
     with f.exit(hint="slow") as slow:
         own = f.alloca("ptr")
         f.store("ptr", "%self", own, 8)
-        arguments = (("ptr", _word(f, Leave.FALLBACK)), ("ptr", own), ("i64", 1), ("ptr", "null"))
-        f.ret(f.call(_word(f, Leave.VECTORCALL), "ptr", *arguments))
+        arguments = (("ptr", word(f, Leave.FALLBACK)), ("ptr", own), ("i64", 1), ("ptr", "null"))
+        f.ret(f.call(word(f, Leave.VECTORCALL), "ptr", *arguments))
     with f.exit(hint="failed") as failed:
         f.ret("null")
-    guard = _attribute(f, _word(f, Leave.GUARD), _word(f, Leave.GUARD_NAME))
+    guard = _attribute(f, word(f, Leave.GUARD), word(f, Leave.GUARD_NAME))
     f.leave_if(f.op(f"icmp eq ptr {guard}, null"), failed)
     f.call(decref, "void", ("ptr", guard))
     f.leave_if(f.op(f"icmp ne ptr {guard}, {none}"), slow)
-    slots = [f.gep("i8", "%self", _word(f, Leave.SLOTS + k, "i64")) for k in range(ATTRIBUTES)]
+    slots = [f.gep("i8", "%self", word(f, Leave.SLOTS + k, "i64")) for k in range(ATTRIBUTES)]
     before = [f.load("ptr", slot, 8) for slot in slots]
     for value in before:
         f.leave_if(f.op(f"icmp eq ptr {value}, {none}"), slow)
-    counter, target = _word(f, Leave.COUNTER), _word(f, Leave.TARGET)
+    counter, target = word(f, Leave.COUNTER), word(f, Leave.TARGET)
     for k, (slot, value) in enumerate(zip(slots, before)):
-        name = _word(f, Leave.NAMES + k)
+        name = word(f, Leave.NAMES + k)
         now = _attribute(f, target, name)
         f.leave_if(f.op(f"icmp eq ptr {now}, null"), failed)
         f.call(decref, "void", ("ptr", now))  # True or False, which last
         with f.if_(f.op(f"icmp ne ptr {now}, {value}")):
-            error = f.call(_word(f, Leave.SET), "i32", ("ptr", target), ("ptr", name), ("ptr", value))
-            by = f.op(f"select i1 {f.op(f'icmp eq ptr {value}, {_word(f, Leave.TRUE)}')}, i64 1, i64 -1")
+            error = f.call(word(f, Leave.SET), "i32", ("ptr", target), ("ptr", name), ("ptr", value))
+            by = f.op(f"select i1 {f.op(f'icmp eq ptr {value}, {word(f, Leave.TRUE)}')}, i64 1, i64 -1")
             by = f.op(f"select i1 {f.op(f'icmp eq i32 {error}, 0')}, i64 {by}, i64 0")
             f.store("i64", f.add(f.load("i64", counter, 8), by), counter, 8)
             f.leave_if(f.op(f"icmp ne i32 {error}, 0"), failed)
-        f.call(_word(f, Leave.INCREF), "void", ("ptr", none))
+        f.call(word(f, Leave.INCREF), "void", ("ptr", none))
         f.store("ptr", none, slot, 8)
         f.call(decref, "void", ("ptr", value))
-    f.call(_word(f, Leave.INCREF), "void", ("ptr", none))
+    f.call(word(f, Leave.INCREF), "void", ("ptr", none))
     f.ret(none)
-
-
-def _word(f: Function, field: int, type: str = "ptr") -> str:
-    """A word of the record `%rec`."""
-    return f.load(type, f.gep("i64", "%rec", int(field)), 8)
 
 
 def _attribute(f: Function, x: str, name: str) -> str:
     """A new reference to an attribute; null with Python's error set."""
-    return f.call(_word(f, Leave.GET), "ptr", ("ptr", x), ("ptr", name))
+    return f.call(word(f, Leave.GET), "ptr", ("ptr", x), ("ptr", name))

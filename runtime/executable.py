@@ -19,8 +19,8 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from gluonjit.codegen.block_memory import LARGE
-from gluonjit.codegen.entry import Array
 from gluonjit.codegen.interface import Interface, Layout, Prepare
+from gluonjit.codegen.python_objects import Array
 from gluonjit.common.lazy import cached_property
 from gluonjit.common.stages import stage
 from gluonjit.ir.dims import aligned

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gluonjit.codegen.block_memory import LARGE, WORDS, Word
-from gluonjit.codegen.entry import Array
+from gluonjit.codegen.python_objects import Array
 from gluonjit.runtime import native, numpy_memory
 from gluonjit.runtime.numpy_api import DEFAULT_HANDLER, numpy_api
 from gluonjit.runtime.numpy_memory import InKeptBlocks

@@ -52,6 +52,7 @@ class _Entry:
         self.chain = self.loaded.address("chain")
         self.set_leave = self._function("set_leave", None, pointer)
         self.leave = _MethodDef(b"__exit__", self.loaded.address("leave"), _METH_FASTCALL, None)
+        self.note = _MethodDef(b"gluonjit_note", self.loaded.address("note"), _METH_FASTCALL, None)
         self.method = _MethodDef(b"gluonjit_call", self.loaded.address("fast"), _METH_FASTCALL, None)
         self.new_function = ctypes.pythonapi.PyCFunction_NewEx
         self.new_function.restype = ctypes.py_object

@@ -19,7 +19,7 @@ from gluonjit.ndarray.observed_steps import HYBRIDIZE, ObservedCall, Unfit
 from gluonjit.ndarray.variable import Variable
 from gluonjit.runtime.arenas import aligned_array
 from gluonjit.runtime.call_chain import CallChain
-from gluonjit.runtime.executable import Bound, Executable
+from gluonjit.runtime.executable import Bound, Executable, address_of
 
 MOST_BYTES = 16 << 20
 """What a chain may keep from step to step: in larger steps, Python's part is not worth it."""
@@ -45,19 +45,12 @@ class Place:
         self.shape, self.dtype = observed.shape, observed.dtype
         self.array = np.empty(self.shape, self.dtype)
         """One of the same type, whose elements nobody looks at."""
-        self._words: list[tuple[memoryview, int]] = []
-        """NumPy takes longer to write one."""
-        self._address = 0
+        self.words: list[tuple[np.ndarray, int]] = []
 
-    def add_word(self, table: np.ndarray, slot: int) -> None:
-        self._words.append((memoryview(table), slot))
-
-    def set(self, address: int) -> None:
-        """Has the array of the next step at this address."""
-        if address != self._address:
-            for table, slot in self._words:
-                table[slot] = address
-            self._address = address
+    def set(self, array: np.ndarray) -> None:
+        address = address_of(array)
+        for table, slot in self.words:
+            table[slot] = address
 
 
 class StepChain:
@@ -132,7 +125,7 @@ class StepChain:
         for slots, given in ((layout.input_slots, inputs), (layout.result_slots, made)):
             for slot, x in zip(slots, given, strict=True):
                 if isinstance(x, Place):
-                    x.add_word(call.table, slot)
+                    x.words.append((call.table, slot))
         return call, made
 
     def _forward(self, i: int, call: ObservedCall) -> Bound:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from operator import attrgetter, is_
-from sys import getrefcount
 from threading import get_ident
 from typing import Any
 
@@ -26,7 +25,7 @@ import numpy as np
 
 from gluonjit.autodiff.tape import Edge
 from gluonjit.execution.cached_call import no_replay
-from gluonjit.execution.step_chain import Place, StepChain
+from gluonjit.execution.step_chain import StepChain
 from gluonjit.ir.types import IRError
 from gluonjit.language import rng
 from gluonjit.language.forms import ARRAY
@@ -40,8 +39,10 @@ from gluonjit.ndarray.deferred import (
     changes,
     deferred_class,
     elements,
+    made,
     now,
     origin_of,
+    own_class,
     replace,
     stand_in,
     storage_of,
@@ -50,13 +51,13 @@ from gluonjit.ndarray.gradient_listeners import listeners
 from gluonjit.ndarray.observed_steps import HYBRIDIZE, Observation, ObservedCall, Unfit
 from gluonjit.ndarray.variable import Variable
 from gluonjit.runtime import mode
-from gluonjit.runtime.executable import Bound, address_of
+from gluonjit.runtime.executable import Bound
 from gluonjit.runtime.leaving import native_exit
+from gluonjit.runtime.noting import Noting, Passed
 from gluonjit.runtime.storage import EPOCH
 
 MOST_COPIED = 1 << 20
-"""Bytes of an argument that is copied where another array may share its memory, and of a result whose memory is used
-again."""
+"""Bytes of an argument that is copied where another array may share its memory."""
 MISSES = 3
 """How many steps in turn that begin as observed, but go on otherwise, end a replay."""
 IDLE = 8
@@ -111,46 +112,6 @@ _listening = listeners.data  # type: ignore[attr-defined]
 """What `listeners` looks at to tell whether it is empty; it takes its time."""
 
 
-def _references(pair: tuple[np.ndarray, int]) -> int:
-    """How many there are to the array."""
-    return getrefcount(pair[0])
-
-
-_UNUSED = _references((np.empty(0), 0))
-"""As many as there are to an array that nothing else refers to; which ones count differs between versions of Python."""
-_new = object.__new__
-
-
-class _Result:
-    """A result of a call: makes the array that it will be in. Programs drop most results a step later; their memory is
-    taken again, as making it takes longer than all that is checked about an argument."""
-
-    __slots__ = ("_is_small", "_kind", "_latest", "_own", "_place")
-
-    def __init__(self, observed: NDArray, place: Place) -> None:
-        self._own, self._kind, self._place = observed.__class__, deferred_class(observed.__class__), place
-        self._is_small = place.array.nbytes <= MOST_COPIED
-        self._latest: list[tuple[np.ndarray, int]] = []
-        """What was made last, with addresses: a program often has the loss of one step until it gets the next."""
-
-    def made(self) -> Any:
-        """A deferred array, which has no elements yet."""
-        place = self._place
-        for pair in self._latest:
-            if getrefcount(pair[0]) == _UNUSED:
-                break
-        else:
-            array = np.empty(place.shape, place.dtype)
-            pair = array, address_of(array)
-            if self._is_small:
-                self._latest = [*self._latest[-1:], pair]
-        place.set(pair[1])
-        x = _new(self._own)
-        x._array, x._storage, x._grad_state = pair[0], None, None
-        x.__class__ = self._kind
-        return x
-
-
 class _Link:
     """What a step needs to know of one of its calls, at hand."""
 
@@ -162,6 +123,8 @@ class _Link:
         "edges",
         "is_first",
         "key",
+        "note",
+        "noting",
         "operands",
         "rebuild",
         "replay",
@@ -180,9 +143,12 @@ class _Link:
         ]
         """For each argument its own and its deferred class, its place, and the call and the result that it is."""
         self.key, self.streams = chain.keys[i], call.code.session.streams
-        self.results = [*map(_Result, call.results, chain.results[i])]
+        self.results = [(deferred_class(x.__class__), place) for x, place in zip(call.results, chain.results[i])]
         self.edges = [(x.__class__, Edge(call.node, number)) for number, x in enumerate(call.results)]
         """The results' own classes, and their origins once `backward` has freed the node."""
+        self.noting: Noting | None = None
+        self.note: Any = None
+        """Does what `StepReplay._noted` does, natively; None if it cannot."""
         trace = call.code.trace
         self.rebuild = None if trace.out_form == ARRAY else trace.rebuild
 
@@ -198,6 +164,22 @@ class _Link:
             if found is not None:
                 return found
         return self.block._slow_call(*args)
+
+
+def _note_natively(links: Sequence[_Link], noted: list[Any]) -> None:
+    """Has the calls noted by native code that have one result and are passed arrays and such results."""
+    for link in links:
+        if link.rebuild is not None or len(link.results) != 1:
+            continue
+        ((kind, place),) = link.results
+        result = Passed(link.edges[0][0], kind, place.shape, place.dtype, place.words)
+        arguments: list[Any] = [
+            links[source[0]].noting if place is None else Passed(own, kind, place.shape, place.dtype, place.words)
+            for own, kind, place, source in link.operands
+        ]
+        if None not in arguments:
+            link.noting = Noting(arguments, result, noted)
+            link.note = link.noting.note
 
 
 class StepReplay:
@@ -222,14 +204,15 @@ class StepReplay:
         """Why a step was last not replayed, or not to its end, after how many that were."""
         self._owner = 0
         """The thread whose step waits."""
-        self._made: list[tuple[list[Any], list[Any]]] = []
+        self._made: list[tuple[Sequence[Any], list[Any]]] = []
         """Arguments and results of the calls that it has made."""
         self._is_backward = False
         """Whether it has called `backward`, too."""
-        self._deferred: list[tuple[Any, type]] = []
-        """Its arguments, as far as they are deferred, and their own classes."""
+        self._deferred: list[Any] = []
+        """Its arguments, as far as they are deferred: the same list in all steps, which native code knows."""
         own = weakref.ref(self)
         self._links = [_Link(own, call, chain, i) for i, call in enumerate(calls)]
+        _note_natively(self._links, self._deferred)
         self._first, self._after = self._links[0], dict(enumerate(self._links))
         read = [x for call in self._calls for x in call.arrays]
         self._parameters = [*{id(x): x for x in read}.values()]
@@ -278,7 +261,6 @@ class StepReplay:
         with deferred.lock:
             if now.step is not None or not self._may_begin():
                 return None
-            self._made, self._deferred = [], []
             self._is_backward, self._has_run, self._owner = False, 0, get_ident()
             if not self._held.are_deferred:
                 self._held.defer()
@@ -336,21 +318,29 @@ class StepReplay:
     def _noted(self, link: _Link, args: tuple[Any, ...]) -> Any:
         """The deferred result of the next call; None, and nothing is noted, if its arguments are not such as were
         observed."""
+        if link.note is not None and link.caller.drops == link.drops:
+            found = link.note(*args)
+            if found is not None:
+                if link.key is not None:
+                    link.key[:] = rng.reserve(link.streams)
+                self._made.append((args, [found]))
+                link.counts["calls"] += 1
+                return found
         if len(args) != len(link.operands):
             return self._refuse(f"is called with {len(args)} arguments, after {len(link.operands)}", link)
         if link.caller.drops != link.drops:
             return self._refuse("was traced again: its `explain()` says why", link)
-        made, arguments, elsewhere = self._made, [], []
+        before, arguments, elsewhere = self._made, [], []
         for x, (own, kind, place, source) in zip(args, link.operands):
             if place is None:
                 j, number = source
-                if x is not made[j][1][number]:
+                if x is not before[j][1][number]:
                     return self._refuse(f"is passed something else than the result of a block: {HYBRIDIZE}", link)
                 arguments.append(x)
                 continue
             if x.__class__ is own:
                 array, storage, origin = x._array, x._storage, x._grad_state
-            elif any(x is y for y, _ in self._deferred):
+            elif any(x is y for y in self._deferred):
                 array, storage, origin = elements(x), storage_of(x), origin_of(x)
             else:  # a parameter, or a result that is something else here
                 return self._refuse("is passed an array that the step itself computes or updates", link)
@@ -369,14 +359,20 @@ class StepReplay:
             arguments.append(x)
             elsewhere.append((x, own, kind, place, array))
         for x, own, kind, place, array in elsewhere:
-            place.set(address_of(array))
+            place.set(array)
             if x.__class__ is own:
-                self._deferred.append((x, own))
+                self._deferred.append(x)
                 x.__class__ = kind
         if link.key is not None:
             link.key[:] = rng.reserve(link.streams)
-        results = [result.made() for result in link.results]
-        made.append((arguments, results))
+        results = []
+        for kind, place in link.results:
+            array = np.empty(place.shape, place.dtype)
+            place.set(array)
+            results.append(made(kind, array))
+        if link.noting is not None:
+            link.noting.returned(results[0])
+        before.append((arguments, results))
         link.counts["calls"] += 1
         return results[0] if link.rebuild is None else link.rebuild(results)
 
@@ -419,7 +415,7 @@ class StepReplay:
 
     def _record(self) -> None:
         """Computes the calls so far one by one, noted on the tape."""
-        ordinary = self._held.classes | {id(x): own for x, own in self._deferred}
+        ordinary = self._held.classes | {id(x): own_class(x) for x in self._deferred}
         for i, (call, link, (arguments, results)) in enumerate(zip(self._calls, self._links, self._made)):
             given = [*arguments, *call.arrays]
             arrays = [stand_in(x, ordinary[id(x)]) if id(x) in ordinary else x for x in given]
@@ -521,10 +517,11 @@ class StepReplay:
 
     def _forget(self) -> None:
         """No step waits any more."""
-        for x, own in self._deferred:
-            x.__class__ = own
+        for x in self._deferred:
+            x.__class__ = own_class(x)
         now.step = None
-        self._made, self._deferred = [], []
+        self._made = []
+        self._deferred.clear()
 
     def _end(self, why: str) -> None:
         """No further steps are replayed; the trainer may have others observed."""

@@ -48,7 +48,7 @@ class Uninterrupted:
         self._arrived: list[int] = []
         self._caller: FrameType | None = None
         # As `_handler` does: a small step of training has no time for calls.
-        handler = _signal.getsignal(_signal.SIGINT) if get_ident() == _Main.ident else None
+        handler: Any = _signal.getsignal(_signal.SIGINT) if get_ident() == _Main.ident else None
         self._handler = handler if callable(handler) else None
         if self._handler is not None:
             self._caller = sys._getframe(1)

@@ -148,7 +148,7 @@ def leave_natively(native_exit: Callable[..., Any]) -> None:
         slots, names = ("_recording", "_training"), ("recording", "training")
         leave = native_exit(Scope, slots, modes, names, mode.MODE, (running, "trace"), Whole.__exit__)
         Scope.__exit__ = leave  # type: ignore[method-assign]
-        Scope.__enter__ = Scope._enter_before_native_exit  # type: ignore[method-assign]
+        Scope.__enter__ = Scope._enter_before_native_exit  # type: ignore[assignment, method-assign]
 
 
 def record(train_mode: bool = True) -> Scope:

@@ -106,6 +106,9 @@ class Deferred:
 
     __slots__ = ()
 
+    _own: type
+    """Its class while it is not deferred."""
+
     @property
     def shape(self) -> tuple[int, ...]:
         return self._stand_in.shape
@@ -180,7 +183,7 @@ def deferred_class(own: type) -> type:
     """The class of deferred arrays that are else of the class `own`."""
     found = _CLASSES.get(own)
     if found is None:
-        names = {"__slots__": (), "__module__": own.__module__, "__doc__": own.__doc__}
+        names = {"__slots__": (), "_own": own, "__module__": own.__module__, "__doc__": own.__doc__}
         found = _CLASSES[own] = type(own.__name__, (Deferred, own), names)
     return found
 
@@ -196,6 +199,20 @@ def stand_in(x: Any, own: type) -> Any:
     _set_storage(y, storage)
     _set_origin(y, origin_of(x))
     return y
+
+
+def own_class(x: Any) -> type:
+    """The class of an array that is not deferred, or would have if it were not."""
+    return x._own if isinstance(x, Deferred) else x.__class__
+
+
+def made(kind: type, array: np.ndarray) -> Any:
+    """A deferred array, of a `deferred_class`, whose elements will be in `array`."""
+    x: Any = _new(kind)
+    _set_elements(x, array)
+    _set_origin(x, None)
+    _set_storage(x, None)
+    return x
 
 
 def replace(x: Any, own: type, by: Any) -> None:

@@ -10,6 +10,7 @@ import copy
 import gc
 import pickle
 import random
+import sys
 import tempfile
 import threading
 import weakref
@@ -286,6 +287,87 @@ def twins() -> tuple[Twin, Twin]:
             step(twin, *twin.batches[0])
     assert found[0].trainer._replay is not None
     return found
+
+
+def test_calls_are_noted_natively() -> None:
+    """If the arguments are arrays of their own and results of this step, and with no reference more or less."""
+    twin = ready()
+    links = twin.trainer._replay._links
+    natively: list[list[bool]] = [[], []]
+    for link, calls in zip(links, natively):
+
+        def noted(*args: Any, note: Any = link.note, calls: Any = calls) -> Any:
+            result = note(*args)
+            calls.append(result is not None)
+            return result
+
+        link.note = noted
+    x, y = twin.batches[0]
+
+    def references() -> list[int]:
+        gc.collect()
+        kinds = NDArray, deferred.deferred_class(NDArray), x._array.dtype, None
+        return [sys.getrefcount(a) for a in (x, y, x._array, *kinds)]
+
+    step(twin, x, y)
+    before = references()
+    for _ in range(100):
+        step(twin, x, y)
+    assert all(abs(a - b) < 50 for a, b in zip(before, references()))
+    assert [*map(all, natively)] == [True, True]
+    step(twin, x[0:5], y)  # a view, and then the result of a call that was noted in Python
+    assert [calls[-1] for calls in natively] == [False, True]
+    step(twin, *twin.batch(3))
+    x.attach_grad()
+    step(twin, x, y)
+    assert natively[0][-3:] == [False] * 3
+    assert links[0].note(x) is links[0].note() is links[0].note(x, y) is links[0].note(3) is None
+
+
+def test_the_result_of_an_earlier_step_is_another_array(twins: tuple[Twin, Twin]) -> None:
+    for twin in twins:
+        x, y = twin.batches[0]
+        out = None
+        for k in range(3):
+            mx.random.seed(k)
+            with autograd.record():
+                now = twin.net(x if k != 1 else x[0:5])
+                loss = twin.loss(now if out is None or k == 2 else out, y)
+            if k != 1:
+                loss.backward()
+                twin.trainer.step(5)
+            twin.look(loss, now)
+            out = now
+    assert_same(*(twin.outcomes for twin in twins))
+
+
+def test_arrays_that_are_passed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To one call, and to two of them: the second finds it deferred."""
+
+    class Sum(gluon.HybridBlock):
+        def hybrid_forward(self, F: Any, a: Any, b: Any, c: Any) -> Any:
+            return (a * b - c) ** 2
+
+    outcomes = []
+    for replays in (True, False):
+        mx.random.seed(1)
+        net, loss = nn.Dense(4, in_units=4), Sum()
+        net.initialize()
+        net.hybridize()
+        loss.hybridize()
+        trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+        trainer._steps_left = trainer._steps_left if replays else 0
+        x, y = (mx.nd.array(np.random.default_rng(k).normal(size=(3, 4))) for k in range(2))
+        found = []
+        for k in range(SEEN + 3):
+            with autograd.record():
+                out = loss(net(x), y, y if k % 2 else x)
+            out.backward()
+            trainer.step(3)
+            found += [type(x), type(y), out.asnumpy(), x.asnumpy()]
+        assert (trainer._replay is not None and trainer._replay.count > 0) == replays
+        outcomes.append([*found, net.weight.data().asnumpy()])
+    assert_same(*outcomes)
 
 
 def test_gradients_that_are_clipped_cost_a_second_call(monkeypatch: pytest.MonkeyPatch) -> None:
