@@ -1,4 +1,4 @@
-"""`@leave`: the `__exit__` of a context that has set two attributes of an object (`runtime.leaving`).
+"""`@leave`: the `__exit__` of a context that has set two attributes of an object (`runtime.native_exit`).
 
 Python looks for signals at the first instruction of every function in Python. An error that a handler raises there, at
 the beginning of an `__exit__`, would leave the attributes as they are inside; native code has no such place.

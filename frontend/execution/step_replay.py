@@ -52,8 +52,8 @@ from gluonjit.ndarray.observed_steps import HYBRIDIZE, Observation, ObservedCall
 from gluonjit.ndarray.variable import Variable
 from gluonjit.runtime import mode
 from gluonjit.runtime.executable import Bound
-from gluonjit.runtime.leaving import native_exit
-from gluonjit.runtime.noting import Noting, Passed
+from gluonjit.runtime.native_exit import native_exit
+from gluonjit.runtime.native_note import Noting, Passed
 from gluonjit.runtime.storage import EPOCH
 
 MOST_COPIED = 1 << 20

@@ -49,7 +49,7 @@ class Uninterrupted:
         self._caller: FrameType | None = None
         # As `_handler` does: a small step of training has no time for calls.
         handler: Any = _signal.getsignal(_signal.SIGINT) if get_ident() == _Main.ident else None
-        self._handler = handler if callable(handler) else None
+        self._handler: Any = handler if callable(handler) else None
         if self._handler is not None:
             self._caller = sys._getframe(1)
             _signal.signal(_signal.SIGINT, self._wait)

@@ -142,7 +142,7 @@ class Scope(Whole):
 
 def leave_natively(native_exit: Callable[..., Any]) -> None:
     """Has scopes that are entered from now on restore the modes in native code, where no signal's handler runs. Until
-    then they set up guards against these, which takes several times as long. `native_exit`: `runtime.leaving`'s,
+    then they set up guards against these, which takes several times as long. `native_exit`: `runtime.native_exit`'s,
     which programs without compiled code need not import."""
     if Scope.__enter__ is Whole.__enter__:
         slots, names = ("_recording", "_training"), ("recording", "training")

@@ -1,5 +1,6 @@
 """`gluon.Trainer` and `gluon.utils`."""
 
+import contextlib
 import hashlib
 import signal
 import sys
@@ -16,8 +17,8 @@ from gluonjit.gluon import utils
 from gluonjit.language.interrupts import Uninterrupted, Whole
 from gluonjit.language.modes import Scope, leave_natively
 from gluonjit.ndarray import NDArray
-from gluonjit.runtime.leaving import native_exit
 from gluonjit.runtime.mode import MODE
+from gluonjit.runtime.native_exit import native_exit
 from support import optimizer_cases
 
 
@@ -469,6 +470,9 @@ def test_scopes_restore_the_modes_of_before(natively, monkeypatch):
     assert now() == (False, False, 0)
     with pytest.raises(KeyError), scope:
         raise KeyError
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(scope)
+        assert now() == (True, False, 1)
     assert now() == (False, False, 0)
     first, second = mx.autograd.record(), mx.autograd.pause(train_mode=True)
     first.__enter__()

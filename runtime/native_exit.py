@@ -12,8 +12,8 @@ from gluonjit.codegen.leaving import Leave
 from gluonjit.runtime import native
 from gluonjit.runtime.addresses import member_offset, python_function
 
-_kept: list[Any] = []
-"""What the native code refers to."""
+_records: list[np.ndarray] = []
+"""The record that the native code knows, if there is one."""
 
 
 def native_exit(
@@ -29,7 +29,7 @@ def native_exit(
     False, the values in the context's `slots`, sets these to None, and adds to `counter` by how many more are True now.
     `fallback` does it if one of the slots is None already, or the attribute `guard` is not. There may be one such
     class."""
-    assert not _kept, "its code knows one record"
+    assert not _records, "its code knows one"
     record = np.zeros(Leave.COUNT, np.int64)
     record[Leave.FALLBACK], record[Leave.VECTORCALL] = id(fallback), python_function("PyObject_VectorcallDict")
     record[Leave.GET], record[Leave.SET] = python_function("PyObject_GetAttr"), python_function("PyObject_SetAttr")
@@ -41,7 +41,9 @@ def native_exit(
         record[Leave.NAMES + k], record[Leave.SLOTS + k] = id(name), member_offset(context, slot)
     entry = native.entry()
     entry.set_leave(record.ctypes.data)
-    _kept.extend((record, target, names, counter, guard, fallback, entry))
+    _records.append(record)
+    # For ever: contexts end while the interpreter exits, too.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object((record, target, names, counter, guard, fallback, entry)))
     new_method = ctypes.pythonapi.PyDescr_NewMethod
     new_method.restype, new_method.argtypes = ctypes.py_object, (ctypes.py_object, ctypes.c_void_p)
     return new_method(context, ctypes.byref(entry.leave))
