@@ -83,10 +83,20 @@ def set_recording(is_recording: bool) -> bool:
 
 def _enter(recording: bool | None, training: bool | None) -> None:
     """Sets the modes that are not None."""
-    if recording is not None:
-        set_recording(recording)
-    if training is not None:
-        set_training(training)
+    if running.trace is not None:
+        if recording is not None:
+            set_recording(recording)
+        if training is not None:
+            set_training(training)
+        return
+    by = 0
+    if recording is not None and modes.recording != recording:
+        modes.recording = bool(recording)
+        by += 1 if recording else -1
+    if training is not None and modes.training != training:
+        modes.training = bool(training)
+        by += 1 if training else -1
+    counter.value += by
 
 
 class Scope(Whole):
