@@ -341,6 +341,27 @@ def test_the_result_of_an_earlier_step_is_another_array(twins: tuple[Twin, Twin]
     assert_same(*(twin.outcomes for twin in twins))
 
 
+def test_writes_are_noted_though_nobody_looks(twins: tuple[Twin, Twin]) -> None:
+    """Those of the first of several steps in a row: who could see a difference would have to look in between."""
+    for twin in twins:
+        x, y = twin.batches[0]
+        for count in (1, 3):
+            with autograd.record():
+                squares = twin.params[0].data() ** 2
+            for k in range(count):
+                mx.random.seed(k)
+                step(twin, x, y)
+            with pytest.raises(MXNetError, match="was written to"):
+                squares.backward()
+            for k in range(count):
+                mx.random.seed(k)
+                step(twin, x, y)
+            with pytest.raises(UserWarning, match="stale"):
+                twin.trainer.step(5)
+            twin.look_at_all()
+    assert_same(*(twin.outcomes for twin in twins))
+
+
 def test_arrays_that_are_passed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """To one call, and to two of them: the second finds it deferred."""
 
