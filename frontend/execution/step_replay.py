@@ -257,7 +257,7 @@ class StepReplay:
     # ---- a step that waits
 
     def begins(self, args: tuple[Any, ...]) -> Any:
-        """The result of the first call of a step, to be computed later; None if it cannot be."""
+        """The result of the first call of a step, which is recorded, to be computed later; None if it cannot be."""
         with deferred.lock:
             if now.step is not None or not self._may_begin():
                 return None
@@ -271,14 +271,15 @@ class StepReplay:
             return found
 
     def takes(self, caller: Any, args: tuple[Any, ...]) -> Any:
-        """The result of a call of this step, to be computed later; None, and the step is settled, if it is another."""
+        """The result of a recorded call of this step, to be computed later; None, and the step is settled, if it is
+        another one."""
         with deferred.lock:
             if now.step is not self or self._owner != get_ident():
                 return None
             link = self._after.get(len(self._made))
-            block, usual = caller.block, modes.training and modes.recording and not modes.anomalies
-            watched = block._callback is not None or block._jit_debug_results is not None
-            if link is not None and link.caller is caller and usual and not watched:
+            block, usual = caller.block, modes.training and not modes.anomalies
+            usual = usual and block._callback is None and block._jit_debug_results is None
+            if link is not None and link.caller is caller and usual:
                 found = self._noted(link, args)
                 if found is not None:
                     return found
