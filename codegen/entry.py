@@ -7,8 +7,10 @@ results. Anything unexpected (another type, shape, dtype, layout, a changed para
 to the record's Python fallback with the same arguments, so `@fast` never has to explain an error.
 
 `@run` calls a native function on this thread, `@dispatch` on several: they are in the same module
-(`codegen.threads.team`), as is `@chain`, which runs several as one (`codegen.threads.chain`). Two functions take over
-what Python does around such a chain: `@note` (`codegen.noting`) and `@leave` (`codegen.leaving`).
+(`codegen.threads.team`), as is `@chain`, which runs several as one (`codegen.threads.chain`).
+
+Programs that train get a second module when they need it, whose functions take over what Python does around such a
+chain: `@note` (`codegen.noting`) and `@leave` (`codegen.leaving`).
 
 NumPy's own memory begins anywhere, and vectors that are stored across the ends of cache lines take twice as long. So
 large results get memory from `codegen.block_memory`, to which NumPy gives it back when the array dies.
@@ -84,6 +86,12 @@ def entry_module(target: Machine, sleep: str | None) -> str:
     add_blocks(module)
     _aligned_array(module)
     _fast(module)
+    return module.text()
+
+
+def steps_module(target: Machine) -> str:
+    """LLVM text of the module for steps of training."""
+    module = Module(target)
     add_leave(module)
     add_note(module)
     return module.text()

@@ -3,7 +3,6 @@ offsets and addresses in CPython and NumPy that it needs."""
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import weakref
 from collections.abc import Callable, Sequence
@@ -156,8 +155,7 @@ def fast_call(
         wrapper,
         calls,
     )
-    entry = native.entry()
-    fast = entry.new_function(ctypes.byref(entry.method), record, None)
+    fast = native.new_function(native.entry().method, record)
     return measured[1](fast) if measured is not None else fast
 
 

@@ -6,9 +6,10 @@ import ctypes
 import functools
 import os
 import platform
+from collections.abc import Callable
 from typing import Any
 
-from gluonjit.codegen.entry import entry_module
+from gluonjit.codegen.entry import entry_module, steps_module
 from gluonjit.codegen.target import host
 from gluonjit.codegen.text import llvm
 from gluonjit.codegen.threads.team import CONDITION, FUTEX, SLEEP
@@ -27,39 +28,60 @@ class _MethodDef(ctypes.Structure):
     )
 
 
+def _loaded(name: str, facts: tuple[Any, ...], text: Callable[[], str], symbols: dict[str, int]) -> llvm.Loaded:
+    """A module, from the object cache if it is there. `facts`: what its text depends on, the machine first."""
+    key = cache.digest((name, *facts))
+    found = cache.load(key)
+    if found is None:
+        found = Artifact(name, [llvm.compile_module(text(), facts[0])])
+        cache.store(key, found)
+    return llvm.load(found.objects, symbols)
+
+
+def _function(loaded: llvm.Loaded, name: str, result: Any, *args: Any) -> Any:
+    return ctypes.CFUNCTYPE(result, *args)(loaded.address(name))
+
+
+def new_function(method: _MethodDef, record: Any) -> Any:
+    """A Python callable that is this native function, whose `self` is a record."""
+    return _new_function(ctypes.byref(method), record, None)
+
+
+_new_function = ctypes.pythonapi.PyCFunction_NewEx
+_new_function.restype = ctypes.py_object
+_new_function.argtypes = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
+
+
 class _Entry:
     def __init__(self) -> None:
         target = host()
         sleep = _way_to_sleep()
         symbols = {name: libc_address(name) for name in SLEEP[sleep]}
-        key = cache.digest(("native entry", sleep, target))
-        found = cache.load(key)
-        if found is None:
-            found = Artifact("native entry", [llvm.compile_module(entry_module(target, sleep), target)])
-            cache.store(key, found)
-        self.loaded = llvm.load(found.objects, symbols)
+        self.loaded = _loaded("native entry", (target, sleep), lambda: entry_module(target, sleep), symbols)
         pointer, number = ctypes.c_void_p, ctypes.c_int64
-        self.run = self._function("run", None, pointer, pointer, number, number, number)
-        self.dispatch = self._function("dispatch", None, pointer, pointer, pointer, number, number, number)
-        self.pauses = self._function("pauses", None, number)
-        self.try_lock = self._function("try_lock", ctypes.c_int32, pointer)
-        self.unlock = self._function("unlock", None, pointer)
-        self.post = self._function("post", None, pointer, pointer, pointer, number)
+        self.run = _function(self.loaded, "run", None, pointer, pointer, number, number, number)
+        self.dispatch = _function(self.loaded, "dispatch", None, pointer, pointer, pointer, number, number, number)
+        self.pauses = _function(self.loaded, "pauses", None, number)
+        self.try_lock = _function(self.loaded, "try_lock", ctypes.c_int32, pointer)
+        self.unlock = _function(self.loaded, "unlock", None, pointer)
+        self.post = _function(self.loaded, "post", None, pointer, pointer, pointer, number)
         # Other functions of `codegen.block_memory` change the same words, so it keeps the GIL.
         free_oldest = ctypes.PYFUNCTYPE(ctypes.c_bool, pointer, number, number)
         self.free_oldest = free_oldest(self.loaded.address("free_oldest"))
         self.barrier, self.work = self.loaded.address("barrier"), self.loaded.address("work")
         self.chain = self.loaded.address("chain")
-        self.set_leave = self._function("set_leave", None, pointer)
+        self.method = _MethodDef(b"gluonjit_call", self.loaded.address("fast"), _METH_FASTCALL, None)
+
+
+class _Steps:
+    """The module for steps of training."""
+
+    def __init__(self) -> None:
+        target = host()
+        self.loaded = _loaded("native steps", (target,), lambda: steps_module(target), {})
+        self.set_leave = _function(self.loaded, "set_leave", None, ctypes.c_void_p)
         self.leave = _MethodDef(b"__exit__", self.loaded.address("leave"), _METH_FASTCALL, None)
         self.note = _MethodDef(b"gluonjit_note", self.loaded.address("note"), _METH_FASTCALL, None)
-        self.method = _MethodDef(b"gluonjit_call", self.loaded.address("fast"), _METH_FASTCALL, None)
-        self.new_function = ctypes.pythonapi.PyCFunction_NewEx
-        self.new_function.restype = ctypes.py_object
-        self.new_function.argtypes = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
-
-    def _function(self, name: str, result: Any, *args: Any) -> Any:
-        return ctypes.CFUNCTYPE(result, *args)(self.loaded.address(name))
 
 
 @functools.cache
@@ -84,6 +106,7 @@ def libc_address(name: str) -> int:
 
 _lock = forks.renewed()
 _entry: _Entry | None = None
+_steps: _Steps | None = None
 
 
 def entry() -> _Entry:
@@ -94,3 +117,13 @@ def entry() -> _Entry:
             if _entry is None:
                 _entry = _Entry()
     return _entry
+
+
+def steps() -> _Steps:
+    """The module for steps of training, compiled on first use."""
+    global _steps
+    if _steps is None:
+        with _lock:
+            if _steps is None:
+                _steps = _Steps()
+    return _steps

@@ -39,11 +39,11 @@ def native_exit(
     record[Leave.GUARD], record[Leave.GUARD_NAME] = map(id, guard)
     for k, (name, slot) in enumerate(zip(names, slots, strict=True)):
         record[Leave.NAMES + k], record[Leave.SLOTS + k] = id(name), member_offset(context, slot)
-    entry = native.entry()
-    entry.set_leave(record.ctypes.data)
+    steps = native.steps()
+    steps.set_leave(record.ctypes.data)
     _records.append(record)
     # For ever: contexts end while the interpreter exits, too.
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object((record, target, names, counter, guard, fallback, entry)))
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object((record, target, names, counter, guard, fallback, steps)))
     new_method = ctypes.pythonapi.PyDescr_NewMethod
     new_method.restype, new_method.argtypes = ctypes.py_object, (ctypes.py_object, ctypes.c_void_p)
-    return new_method(context, ctypes.byref(entry.leave))
+    return new_method(context, ctypes.byref(steps.leave))

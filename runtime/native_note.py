@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -64,8 +63,7 @@ class Noting:
         record[Note.DEFERRED], record[Note.CLASS] = id(noted), id(_CLASS)
         record[Note.NEW_ARRAY], record[Note.RESULT_KIND] = numpy_api(EMPTY), id(result.deferred)
         record[Note.RESULT_TYPE], record[Note.RESULT_WORDS] = self._kept(_type(result)), self._words(result)
-        entry = native.entry()
-        self.note = entry.new_function(ctypes.byref(entry.note), record, None)
+        self.note = native.new_function(native.steps().note, record)
 
     def returned(self, result: Any) -> None:
         """The call has this result, which others may be passed."""
