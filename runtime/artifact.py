@@ -69,6 +69,8 @@ def unpack(key: str, data: bytes) -> Artifact:
             raise Corrupt
         objects = []
         for size in header["objects"]:
+            if size < 0:
+                raise Corrupt
             objects.append(data[at : at + size])
             at += size
         arrays = []

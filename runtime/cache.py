@@ -107,13 +107,13 @@ def graph_cache_key(graph: Graph, pipeline: str, target: Hashable, measured_on: 
         return None
     if not all(map(_is_ours, _passes(pipeline))):
         return None
-    return digest(("graph", graph_key(graph), _attrs(graph), pipeline, target, measured_on))
+    return digest(("graph", graph_key(graph), all_attrs(graph), pipeline, target, measured_on))
 
 
-def _attrs(graph: Graph) -> list[object]:
+def all_attrs(graph: Graph) -> list[object]:
     """The attributes of a graph and its regions, which `graph_key` leaves out."""
     regions = (region for op in graph.ops for region in op.regions)
-    return [sorted(graph.attrs.items()), *map(_attrs, regions)]
+    return [sorted(graph.attrs.items()), *map(all_attrs, regions)]
 
 
 def _functions(graph: Graph) -> Iterator[object]:

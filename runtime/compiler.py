@@ -102,12 +102,12 @@ def artifact_of(
 ) -> Made:
     """The graph compiled for `target`, which is in the object cache afterwards. `keeps_all`: so is each of its kernels
     by itself, for other graphs, which otherwise holds for those that take long to compile."""
-    if after is None:
-        graph_log.note(lambda: graph, pipeline)
     measured_on = get_num_threads() if tune else None
     key = cache.graph_cache_key(graph, pipeline, target, measured_on) if after is None else None
+    if key is not None:
+        graph_log.note(lambda: graph, pipeline)
     with stage("cache, reading"):
-        found = cache.load(key)
+        found = cache.load(key) if not keeps_all else None
     there = found is not None and found.interface is not None
     if found is None or found.interface is None:
         library = None if tune or key is None else KernelLibrary(target, keeps_all)

@@ -68,7 +68,7 @@ class KernelFile(NamedTuple):
             words = json.loads(header)
             places = {str(key): (int(at), int(size)) for key, (at, size) in words["kernels"].items()}
             return KernelFile(path, str(words["machine"]), places)
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as e:
+        except (ValueError, OverflowError, LookupError, TypeError, AttributeError, RecursionError) as e:
             raise Corrupt from e
 
     def find(self, key: str) -> Artifact | None:
@@ -117,8 +117,8 @@ def places(cpu: str) -> Iterator[Path]:
     """Where files for machines with this processor may be."""
     yield SHIPPED / f"{cpu}{SUFFIX}"
     for name in filter(None, os.environ.get("GLUONJIT_KERNELS", "").split(os.pathsep)):
-        path = Path(name).expanduser()
-        yield path / f"{cpu}{SUFFIX}" if path.is_dir() else path
+        path = os.path.abspath(os.path.expanduser(name))  # unlike those of `Path`, for any text
+        yield Path(path, f"{cpu}{SUFFIX}") if os.path.isdir(path) else Path(path)
 
 
 def described(machine: Machine) -> Iterator[str]:

@@ -14,6 +14,7 @@ import os
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 
+from gluonjit._version import version
 from gluonjit.codegen.target import of_code
 from gluonjit.ir.machine import Machine
 from gluonjit.runtime import cache, kernel_files
@@ -69,10 +70,12 @@ class KernelLibrary:
         self._relies[name] = relies
 
     def keep(self, kernels: Mapping[str, Sequence[bytes]]) -> None:
-        """Stores the objects of kernels that were compiled now."""
+        """Stores the objects of kernels that were compiled now. OSError if all are to be kept, and cannot be."""
         if self._is_on:
             for name, objects in kernels.items():
-                cache.add(self._keys[name], Artifact(f"{_KIND}{name}", list(objects), relies=self._relies[name]))
+                kernel = Artifact(f"{_KIND}{name}", list(objects), relies=self._relies[name])
+                if not cache.add(self._keys[name], kernel) and self.keeps_all:
+                    raise OSError(f"a kernel cannot be written to {cache.folder()}: is there no room?")
 
 
 def kept() -> dict[str, bytes]:
@@ -89,7 +92,7 @@ def _writers() -> bytes:
     """A digest of what writes kernels."""
     from llvmlite import binding
 
-    found = hashlib.sha256(repr(binding.llvm_version_info).encode())
+    found = hashlib.sha256(repr((version, binding.llvm_version_info)).encode())
     for source in cache.sources(f"gluonjit.{part}" for part in _WRITERS):
         content = Path(source).read_bytes()
         found.update(f"{source.name} {len(content)} ".encode() + content)

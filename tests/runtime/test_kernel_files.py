@@ -165,7 +165,8 @@ def test_damaged_files(copy):
 
 @pytest.mark.parametrize(
     "words",
-    [b"", b"[]", b"{}", b'{"machine": 1, "kernels": []}', b'{"kernels": {"a": 1}}', b"[" * 9999, b"\xff"],
+    [b"", b"[]", b"{}", b'{"machine": 1, "kernels": []}', b'{"kernels": {"a": 1}}', b"[" * 9999, b"\xff"]
+    + [b'{"machine": "x", "kernels": {"a": [Infinity, 1]}}'],
 )
 def test_headers_of_nonsense(copy, words):
     length = len(words).to_bytes(8, "little")
@@ -225,6 +226,60 @@ def test_what_is_warm_is_known_to_the_program(made, written):
     assert not written and block.explain().cache_hits == 1
 
 
+def test_a_log_that_cannot_be_written_is_a_warning(object_cache, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("GLUONJIT_GRAPHS", str(tmp_path / "file"))
+    with pytest.warns(UserWarning, match="GLUONJIT_GRAPHS: a graph was not kept"):
+        answer()
+
+
+def test_graphs_that_differ_in_their_mode_are_both_logged(object_cache, tmp_path, monkeypatch):
+    monkeypatch.setenv("GLUONJIT_GRAPHS", str(tmp_path / "seen"))
+    block = nn.Dense(4, in_units=4, activation="relu")
+    block.initialize()
+    block.hybridize()
+    block(mx.nd.ones((2, 4)))
+    with mx.autograd.train_mode():
+        block(mx.nd.ones((2, 4)))
+    monkeypatch.delenv("GLUONJIT_GRAPHS")
+    assert len(list((tmp_path / "seen").iterdir())) == 2
+    cache.clear()
+    assert main(["warm", "--from-log", str(tmp_path / "seen")]) == 0
+    assert sum(not e.name.startswith("kernel") for e in cache.entries()) == 2
+
+
+def test_what_cannot_be_compiled_is_left_out(made, object_cache, tmp_path, capsys):
+    shutil.copytree(made / "seen", tmp_path / "seen")
+    (tmp_path / "seen" / "a.ir").write_text("graph @a(%x: f32[2] {")
+    (tmp_path / "seen" / "b.ir").write_bytes(b"\xff\xfe")
+    os.mkfifo(tmp_path / "seen" / "c.ir")
+    file = str(tmp_path / "f.kernels")
+    old = os.umask(0o002)
+    try:
+        assert main(["warm", "--from-log", str(tmp_path / "seen"), "--output", file]) == 1
+    finally:
+        os.umask(old)
+    out, err = capsys.readouterr()
+    assert "7 kernels" in out and "a is left out" in err and "2 of the graphs" in err
+    assert len(kernel_files.KernelFile.open(Path(file)).kernels) == 7
+
+
+def test_kernels_are_made_though_the_whole_graph_is_kept(made, object_cache):
+    answer()
+    for entry in cache.entries():
+        if entry.name.startswith("kernel"):
+            cache.remove(entry.path)
+    assert main(["warm", "--from-log", str(made / "seen")]) == 0
+    assert len(kernel_library.kept()) == 7
+
+
+@pytest.mark.parametrize("where", ["~nosuchuser/x", "x" * 300, "a:\udcff", "/dev/null/x"])
+def test_places_that_there_are_not(written, where, monkeypatch, capsys):
+    monkeypatch.setenv("GLUONJIT_KERNELS", where)
+    answer()
+    assert written and main(["doctor"]) == 0
+
+
 def test_a_model_of_the_zoo_for_another_machine(tmp_path, capsys, object_cache):
     file = str(tmp_path / "f.kernels")
     shape = ["--input", "2x3x32x32", "--train"]
@@ -240,3 +295,7 @@ def test_errors(tmp_path, capsys, object_cache):
     assert "there is no graph in" in capsys.readouterr().err
     assert main(["warm", "resnet18"]) == 1
     assert "did you mean" in capsys.readouterr().err
+    assert main(["warm", "mobilenet0.25", "--output", str(tmp_path / "no" / "f")]) == 1
+    assert "there is no folder" in capsys.readouterr().err
+    assert main(["warm", "mobilenet0.25", "--batch", "1", "--input", "1x3x32x32", "--input", "2x3"]) == 1
+    assert "mobilenet0.25" in capsys.readouterr().err

@@ -7,7 +7,9 @@ import contextlib
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from gluonjit.ir.graph import Graph
 from gluonjit.ir.types import IRError
 from gluonjit.tools.cli import inputs
 from gluonjit.tools.cli.loading import load_graph
-from gluonjit.tools.cli.models import add_no_winograd, add_train, image_of_the_zoo, of_the_zoo
+from gluonjit.tools.cli.models import add_no_winograd, add_train, calling, image_of_the_zoo, of_the_zoo
 
 FAMILIES = (
     *("alexnet", "densenet121", "inceptionv3", "mobilenet1.0", "mobilenetv2_1.0", "resnet18_v1", "resnet50_v1"),
@@ -35,7 +37,7 @@ def add_commands(commands: Any) -> None:
         "several times as fast, though they were never compiled. With --output, the kernels go to a file, which a "
         "wheel or an image can hold, for all users of a machine; processes read the files that the environment "
         "variable GLUONJIT_KERNELS lists. No model is run.",
-        epilog="examples:\n  gluonjit warm\n  gluonjit warm --train --batch 16 32 resnet18_v1 resnet50_v1\n"
+        epilog="examples:\n  gluonjit warm\n  gluonjit warm --train --batch 16 --batch 32 resnet18_v1 resnet50_v1\n"
         "  gluonjit warm --target znver4 --output znver4.kernels\n"
         "  GLUONJIT_GRAPHS=seen python program.py; gluonjit warm --from-log seen",
     )
@@ -49,10 +51,10 @@ def add_commands(commands: Any) -> None:
     p.add_argument(
         "--batch",
         type=inputs.at_least(1),
-        nargs="+",
-        default=[1],
+        action="append",
         metavar="N",
-        help="without --input: how many images a model is called with, of the size that it was made for (default: 1)",
+        help="without --input: how many images a model is called with, of the size that it was made for (default: 1); "
+        "repeat for several",
     )
     p.add_argument(
         "--from-log",
@@ -76,21 +78,35 @@ def _run(arguments: argparse.Namespace) -> None:
     from gluonjit.runtime.compiler import artifact_of
 
     target = host() if arguments.target == "host" else named(arguments.target)
-    with _folder(arguments.output):
+    output, left_out = arguments.output, 0
+    if output is not None and not Path(output).absolute().parent.is_dir():
+        raise IRError(f"--output: there is no folder for {output!r}")
+    with _folder(output):
         if reason := cache.why_unchangeable():
             raise MXNetError(f"nothing can be kept in the object cache: {reason}")
         begin = time.perf_counter()
-        for name, graph, pipeline in _graphs(arguments):
+        for name, made, pipeline in _graphs(arguments):
             start = time.perf_counter()
-            artifact_of(graph, target, pipeline=pipeline, keeps_all=True)
+            try:
+                artifact_of(made(), target, pipeline=pipeline, keeps_all=True)
+            except (IRError, MXNetError) as e:
+                if arguments.from_log is None:
+                    raise
+                warnings.warn(f"{name} is left out: {e}", stacklevel=1)
+                left_out += 1
+                continue
             print(f"{name}: {seconds_text(time.perf_counter() - start)}", flush=True)
-        if arguments.output:
+        if output is not None:
             kernels = kernel_library.kept()
-            atomic.write(arguments.output, kernel_files.packed(target, kernels))
+            atomic.write(output, kernel_files.packed(target, kernels))
+            if os.path.isfile(output):
+                os.chmod(output, 0o644)  # what others may write to is not executed
             size = bytes_text(sum(map(len, kernels.values())))
-            print(f"{len(kernels)} kernels for {target.cpu}, {size}, in {arguments.output}")
+            print(f"{len(kernels)} kernels for {target.cpu}, {size}, in {output}")
         else:
             print(f"all in {seconds_text(time.perf_counter() - begin)}, kept in {cache.folder()}")
+    if left_out:
+        raise MXNetError(f"{left_out} of the graphs in {arguments.from_log} were left out")
 
 
 @contextlib.contextmanager
@@ -109,25 +125,29 @@ def _folder(output: str | None) -> Iterator[None]:
         os.environ.update({name: value for name, value in before.items() if value is not None})
 
 
-def _graphs(arguments: argparse.Namespace) -> Iterator[tuple[str, Graph, str]]:
-    """What is to be compiled: a name, a graph, and the passes."""
+def _graphs(arguments: argparse.Namespace) -> Iterator[tuple[str, Callable[[], Graph], str]]:
+    """What is to be compiled: a name, what gives the graph, and the passes."""
     from gluonjit.passes.pipelines import pipeline
     from gluonjit.runtime import graph_log
 
     steps = pipeline(not arguments.no_winograd)
     if arguments.from_log is not None:
-        found = sorted(Path(arguments.from_log).glob("*.ir"))
+        found = sorted(path for path in Path(arguments.from_log).glob("*.ir") if path.is_file())
         if not found:
             raise IRError(f"--from-log: there is no graph in {arguments.from_log}")
         for path in found:
-            yield path.stem, load_graph(str(path)), graph_log.pipeline_of(path, steps)
+            yield path.stem, partial(load_graph, str(path)), graph_log.pipeline_of(path, steps)
     for name in arguments.models or ([] if arguments.from_log is not None else FAMILIES):
         image = image_of_the_zoo(name).removeprefix("1x")
         for shapes in (
-            [arguments.input] if arguments.input else [[inputs.parse(f"{n}x{image}")] for n in arguments.batch]
+            [arguments.input] if arguments.input else [[inputs.parse(f"{n}x{image}")] for n in arguments.batch or [1]]
         ):
             for half, graph in _of_model(name, shapes, arguments.train):
-                yield f"{name}{half}", graph, steps
+                yield f"{name}{half}", partial(_given, graph), steps
+
+
+def _given(graph: Graph) -> Graph:
+    return graph
 
 
 def _of_model(name: str, shapes: Sequence[inputs.Input], training: bool) -> Iterator[tuple[str, Graph]]:
@@ -141,7 +161,7 @@ def _of_model(name: str, shapes: Sequence[inputs.Input], training: bool) -> Iter
     block = of_the_zoo(name, None, zeros=True)
     given = inputs.positional(shapes, 0)
     dynamic = inputs.dynamic(shapes, block._argument_names(len(given)))
-    with train_mode() if training else predict_mode():
+    with train_mode() if training else predict_mode(), calling(name, given):
         graph = trace_call(block, given, dynamic)
     if not training:
         yield "", with_usual_names(graph)
