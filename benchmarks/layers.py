@@ -23,6 +23,7 @@ from gluonjit.ir.graph import Builder, Graph, Op
 from gluonjit.ir.kernels.product_plans import Winograd
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.structure import op_key
+from gluonjit.ir.work import multiply_adds
 from gluonjit.passes import run_passes
 
 
@@ -49,22 +50,13 @@ class Layer:
 def flop(op: Op) -> float:
     """Twice the multiply-adds that the kernel executes, without padding."""
     anchor = find_anchor(op.regions[0])
-    x, w = anchor.operands
-    if anchor.name == "dot_general":
-        return 2.0 * anchor.result.size * math.prod(x.shape[k] for k in anchor.attrs["contract"][0])
-    attrs, out = anchor.attrs, anchor.result.shape
+    w, out = anchor.operands[1], anchor.result.shape
     plan = KERNEL.of(op)
     if isinstance(plan, Winograd):
         outputs = plan.outputs[-(len(out) - 2) :]
         tiles = math.prod(-(-n // m) for n, m in zip(out[1:-1], outputs))
         return 2.0 * out[0] * tiles * math.prod(m + r - 1 for m, r in zip(outputs, w.shape)) * w.shape[-2] * out[-1]
-    pairs = [
-        sum(0 <= o * s + t * d - low < n for o in range(p) for t in range(r))
-        for n, p, r, s, d, low in zip(
-            x.shape[1:], out[1:-1], w.shape, attrs["stride"], attrs["dilation"], attrs["low"], strict=False
-        )
-    ]
-    return 2.0 * out[0] * math.prod(pairs) * w.shape[-2] * out[-1]
+    return 2.0 * multiply_adds(anchor)
 
 
 def layers(key: str, target: Machine) -> list[Layer]:

@@ -18,7 +18,7 @@ from gluonjit.ir.dims import HINT, Dim, Extent, Monomial, polynomial
 from gluonjit.ir.graph import Graph, Op
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.sizes import with_hints
-from gluonjit.ir.work import bytes_read
+from gluonjit.ir.work import PRODUCTS, bytes_read, multiply_adds, own_ops
 
 _CALL = 50
 """Nanoseconds for any kernel at all."""
@@ -49,7 +49,7 @@ def transfer_and_computing(op: Op, target: Machine) -> tuple[float, float]:
     known = plan.computing(op) if plan is not None else None
     if known is not None:
         return transfer, known
-    body = op.regions[0].ops if op.regions else (op,)
+    body = own_ops(op) if op.regions else (op,)
     return transfer, sum(_computing(o, target) for o in body)
 
 
@@ -115,14 +115,8 @@ def _product(factors: Iterable[Monomial]) -> Monomial:
 def _computing(op: Op, target: Machine) -> float:
     """Nanoseconds of one primitive in the body of a kernel."""
     size, lanes = op.results[0].type.size, target.lanes(op.results[0].dtype)
-    if op.name == "dot_general":
-        return size * prod(op.operands[0].shape[k] for k in op.attrs["contract"][0]) / (lanes * target.multiply_adds)
-    if op.name == "conv":
-        filters = op.attrs["layout"][1].index("O")
-        taps = op.operands[1].type.size // max(op.operands[1].shape[filters], 1)
-        return size * taps / (lanes * target.multiply_adds)
-    if op.name == "depthwise_gradient":
-        return op.operands[1].type.size * prod(op.attrs["taps"]) / (lanes * target.multiply_adds)
+    if op.name in PRODUCTS:
+        return multiply_adds(op) / (lanes * target.multiply_adds)
     if op.name in ("reduce", "arg_reduce"):
         size = op.operands[0].type.size
     elif op.name == "reduce_window":

@@ -22,6 +22,7 @@ from gluonjit.ir.graph import Builder, Op, Value
 from gluonjit.ir.kernels.product_plans import Matmul, Winograd
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.types import F32
+from gluonjit.ir.work import taps_inside
 from gluonjit.passes import tiling
 from gluonjit.passes.choices import Alternative, Choice, choice_of, product_of
 from gluonjit.passes.site import Convolution, Site, moved, view
@@ -76,25 +77,14 @@ def problem_of(x: Value, w: Value, attrs: Any, out: Shape) -> Problem | None:
     if attrs["groups"] != 1 or {*attrs["stride"], *attrs["dilation"]} != {1} or len(taps) > 2 or x.dtype is not F32:
         return None
     size, results = tiling.usual(x.shape[1:-1]), tiling.usual(out[1:-1])
-    inside = math.prod(
-        share_inside(n, o, r, low) for n, o, r, low in zip(size, results, taps, attrs["low"], strict=False)
-    )
+    inside = share_inside(size, results, taps, attrs["low"])
     rows, row_taps = (1, 1) if len(taps) == 1 else (results[0], taps[0])
     return Problem(hint(out[0]), (rows, results[-1]), (row_taps, taps[-1]), inside, depth, filters, x.dtype)
 
 
-def share_inside(size: int, out: int, taps: int, low: int) -> float:
-    """The share of an axis's taps that do not fall on padding. (Computed without a loop over pixels: a hostile program
-    may ask for padding of any width.)"""
-
-    def before(position: int) -> int:
-        """The number of pairs (output, tap) that read before a position of the padded axis: a triangle of pairs, minus
-        the corners where the output or the tap does not exist."""
-        triangles = (max(position - n, 0) for n in (0, out, taps, out + taps))
-        whole, without_output, without_tap, twice = (n * (n + 1) // 2 for n in triangles)
-        return whole - without_output - without_tap + twice
-
-    return (before(low + size) - before(low)) / (out * taps)
+def share_inside(size: Sequence[int], out: Sequence[int], taps: Sequence[int], low: Sequence[int]) -> float:
+    """The share of a window's taps that do not fall on padding; of each spatial axis, what `taps_inside` takes."""
+    return math.prod(taps_inside(n, o, r, k) / (o * r) for n, o, r, k in zip(size, out, taps, low, strict=True))
 
 
 def transformed_weights(b: Builder, w: Value, tile: Winograd, target: Machine) -> Value:

@@ -65,7 +65,7 @@ def _problem(anchor: Op) -> Problem | None:
     if not is_static((channels, filters)):
         return None
     size, out = tiling.usual(x.shape[1:-1]), tiling.usual(g.shape[1:-1])
-    inside = math.prod(map(share_inside, size, out, taps, attrs["low"]))
+    inside = share_inside(size, out, taps, attrs["low"])
     line = (1,) * (2 - len(taps))
     (rows, columns), (high, wide) = (*line, *out), (*line, *taps)
     return Problem(hint(x.shape[0]), (rows, columns), (high, wide), inside, channels, filters, x.dtype)

@@ -1,13 +1,12 @@
 """Which tiles Winograd kernels get, for targets that are the same everywhere."""
 
-import random
 from dataclasses import replace
 
 import pytest
 
 from gluonjit.codegen.target import named
 from gluonjit.ir.types import F32
-from gluonjit.passes import select_winograd, tiling
+from gluonjit.passes import tiling
 from gluonjit.passes.tiling_winograd import Problem, tiles_together, winograd_tile, working_memory
 
 WIDE = replace(named("x86-64-v4"), l1=48 << 10, l2=1 << 20, l3=32 << 20)
@@ -59,12 +58,3 @@ def test_two_threads_share_the_register_tiles_evenly():
     """196 tiles are 14 register tiles of 14, 7 for each; in twelves, one thread would have one more than the other."""
     tile = winograd_tile(problem(1, 56, 256, 256), WIDE)
     assert -(-196 // tile.rows) % 2 == 0
-
-
-def test_taps_on_padding():
-    rng = random.Random(0)
-    for _ in range(500):
-        size, out, taps, low = rng.randint(1, 9), rng.randint(1, 9), rng.randint(1, 5), rng.randint(-3, 9)
-        count = sum(0 <= o + t - low < size for o in range(out) for t in range(taps))
-        assert select_winograd.share_inside(size, out, taps, low) == count / (out * taps)
-    assert 0 < select_winograd.share_inside(8, 2 * 10**9, 3, 10**9) < 1e-8
