@@ -20,7 +20,8 @@ buffer, iota, constants) may join.
 Then groups that sum up the same columns of one array are joined, and those that reduce the same rows, one with the
 result of the other (a logarithm of sums of exponentials needs the largest element). Cheap groups are computed again by
 their readers where that moves fewer bytes (`compute_again`). What several groups still read is a result of the first of
-them, where both are elementwise work (the error function in the gradient of a GELU). What a product's epilogue computes
+them, where both are elementwise work (the error function in the gradient of a GELU); and the kernel of a pooling's
+maxima has what compares these with the elements of their windows as further results. What a product's epilogue computes
 of such a value alone, and takes long, leaves it (the slope of a GELU).
 """
 
@@ -193,7 +194,37 @@ def _group(graph: Graph) -> dict[Op, Group]:
         group = group_of.get(op)
         if group is not None and group.root is op and op not in fixed and results.isdisjoint(op.results):
             _join_first(group, again, group_of)
+    _join_windows(again, group_of)
     return group_of
+
+
+def _join_windows(again: ComputeAgain, group_of: dict[Op, Group]) -> None:
+    """Has the kernel of a pooling's maxima compute, too, what is elementwise work of these and of their windows: a ReLU
+    of them, and which element was the largest, as the gradient needs to know. Else the input would be read once more,
+    when no cache has it."""
+    for pool in again.graph.ops:
+        group = group_of.get(pool)
+        if pool.name != "reduce_window" or group is None or group.ops != {pool}:
+            continue
+        readers = again.readers.get(pool.result, set())
+        joined = [g for g in readers if g is not None and _is_of_windows(g, pool)]
+        for other in sorted(joined, key=lambda g: again.position[g.root]):
+            if group.root is pool and len(joined) == len(readers) and pool.result not in again.graph.results:
+                group.root = other.root  # the maxima alone need not be written
+            else:
+                group.shared.add(other.root)
+            group.take(other)
+            group.several = True
+            group_of.update((op, group) for op in other.ops if group_of.get(op) is other)
+
+
+def _is_of_windows(group: Group, pool: Op) -> bool:
+    """Whether a group is elementwise work of a pooling's result, and of elements of its input."""
+    if group.several or group.anchor is not None or group.shape != pool.result.shape or _stays_alone(group.root):
+        return False
+    if len(group.ops) >= MAX_OPS or not operands_of(group.ops) <= {pool.operands[0], pool.result}:
+        return False
+    return all(op.name in ("constant", "pad") or op.definition.elementwise or _is_free(op) for op in group.ops)
 
 
 def _join_first(group: Group, again: ComputeAgain, group_of: dict[Op, Group]) -> None:
