@@ -17,7 +17,7 @@ PIPELINE = (
 """The passes of the backend `llvm`."""
 REFERENCE_PIPELINE = "expand"
 """What the backend `numpy` interprets, as primitives."""
-GRADIENT_PIPELINE = "outline, expand {gradients = True}, legalize-broadcast, simplify, cse, dce"
+GRADIENT_PIPELINE = "outline, expand {gradients = True}, legalize-broadcast, pool-before-relu, simplify, cse, dce"
 """What is done to a graph before it is differentiated."""
 JOINT_PIPELINE = "legalize-broadcast, simplify, fold, cse, dce, distribute-sums, join-pads, dce"
 """What is done to the joint graph before it is divided."""

@@ -132,6 +132,26 @@ def test_hybridized_is_plain(name):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5 * (1 + np.abs(b).max()))
 
 
+def test_maxima_of_positive_parts():
+    """Windows that overlap, read padding, have several largest elements, or none that is positive."""
+    x = nd.array(np.random.RandomState(0).randint(-2, 3, (2, 3, 9, 8)))
+    x[1, 2, 4, 4] = np.nan
+    found = []
+    for hybrid in (False, True):
+        net = nn.HybridSequential()
+        net.add(nn.Activation("relu"), nn.MaxPool2D(3, 2, padding=1), nn.Activation("relu"), nn.MaxPool2D(2, 2))
+        if hybrid:
+            net.hybridize()
+        x.attach_grad()
+        with autograd.record():
+            y = net(x * 1)
+        y.backward(nd.arange(y.size).reshape(y.shape) + 1)
+        found.append((y.asnumpy(), x.grad.asnumpy()))
+    for plain, hybridized in zip(*found, strict=True):
+        np.testing.assert_array_equal(hybridized, plain)
+    assert 0 < np.count_nonzero(found[0][1]) < x.size
+
+
 @pytest.mark.parametrize("hybrid", [False, True])
 def test_two_calls_on_one_value_change_statistics_twice(hybrid):
     """The numbers are MXNet's."""
