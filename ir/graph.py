@@ -571,6 +571,16 @@ def reemit(b: Builder, op: Op, operands: Sequence[Value]) -> tuple[Value, ...]:
     return results
 
 
+def with_notes(op: Op, notes: Mapping[str, Any]) -> Op:
+    """`op` with these annotations in addition. It has the same results, as their types do not depend on them."""
+    return Op(op.name, op.operands, MappingProxyType({**op.attrs, **notes}), op.results, op.regions, op.loc)
+
+
+def with_regions(op: Op, regions: Sequence[Graph]) -> Op:
+    """`op` with other regions, whose inputs and results have the types of its own."""
+    return Op(op.name, op.operands, op.attrs, op.results, tuple(regions), op.loc)
+
+
 def subgraph(name: str, ops: Iterable[Op], inputs: Sequence[Value], outputs: Sequence[Value], level: str) -> Graph:
     """A graph of copies of `ops` (in program order), whose inputs stand for `inputs`: the body of a region."""
     b = Builder(name, level)

@@ -25,14 +25,17 @@ from gluonjit.passes.dce import dce
 from gluonjit.passes.manager import register_pass
 
 
+_WINDOWED, _MOVES = ("conv", "reduce_window"), ("pad", "slice", "reduce_window")
+"""The primitives that do the moves, and those that may be moves."""
+
+
 @register_pass("fold-moves", needs="legal")
 def fold_moves(graph: Graph) -> Graph:
     """Has convolutions and pooling do the padding, cropping and striding of what they read."""
-    if not any(op.name in ("conv", "reduce_window") for op in graph.ops):
-        return graph
+    moved = {op.result for op in graph.ops if op.name in _MOVES}
 
     def rule(b: Builder, op: Op, operands: tuple[Value, ...]) -> Sequence[Value] | None:
-        if op.name not in ("conv", "reduce_window") or not op.result.size:
+        if op.name not in _WINDOWED or not op.result.size:
             return None
         fold = _conv if op.name == "conv" else _pool
         x, attrs = operands[0], dict(op.attrs)
@@ -40,7 +43,7 @@ def fold_moves(graph: Graph) -> Graph:
             x, attrs = move.operands[0], found
         return None if x is operands[0] else b.emit(op.name, [x, *operands[1:]], attrs)
 
-    changed = rewrite(graph, rule)
+    changed = rewrite(graph, rule, only_with=lambda op: op.name in _WINDOWED and op.operands[0] in moved)
     return changed if changed is graph else dce(changed)
 
 

@@ -73,7 +73,7 @@ def fixed_ops(graph: Graph, open_too: bool = False) -> dict[Op, None]:
     fixed = {graph.inputs[k] for k in graph.attrs.get("params", ())}
     found: dict[Op, None] = {}
     for op in graph.ops:
-        if is_pure(op) and all(v in fixed for v in op.operands) and (open_too or not is_open(op)):
+        if fixed.issuperset(op.operands) and is_pure(op) and (open_too or not is_open(op)):
             fixed.update(op.results)
             found[op] = None
     return found

@@ -9,7 +9,6 @@ computed. What is prepared of one parameter is called after it:
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 from gluonjit.ir.buffers import is_view
 from gluonjit.ir.graph import Graph, Op, Rewriter, Value
@@ -45,6 +44,7 @@ class _Named(Rewriter):
         self.wanted = wanted
 
     def visit(self, op: Op) -> tuple[Value, ...]:
-        results = tuple(Value(self.wanted.get(r, r.name), r.type, r.offset) for r in op.results)
-        self.b._append(replace(op, operands=tuple([self.env[v] for v in op.operands]), results=results))
+        operands = tuple([self.env[v] for v in op.operands])
+        results = tuple([Value(self.wanted.get(r, r.name), r.type, r.offset) for r in op.results])
+        self.b._append(Op(op.name, operands, op.attrs, results, op.regions, op.loc))
         return results

@@ -15,7 +15,7 @@ be written there while the state is still being read is copied in the end.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -24,11 +24,19 @@ from gluonjit.ir.annotations import KERNEL, SCRATCH, STRIDES, WORKSPACE, WORKSPA
 from gluonjit.ir.arena import last_uses
 from gluonjit.ir.buffers import control_workspace, runs_kernel
 from gluonjit.ir.dims import Extent, Monomial, aligned, leading, most, polynomial
-from gluonjit.ir.graph import Builder, Graph, Loc, Op, Rewriter, Value
+from gluonjit.ir.graph import Builder, Graph, Loc, Op, Value, with_notes, with_regions
 from gluonjit.ir.kernels.element_plans import Copy
 from gluonjit.ir.machine import ALIGNMENT
 from gluonjit.ir.types import IRError
-from gluonjit.ir.windows import in_place_pairs, is_row_major, result_buffers, updates_in_place, windows
+from gluonjit.ir.windows import (
+    Strides,
+    Window,
+    in_place_pairs,
+    is_row_major,
+    result_buffers,
+    updates_in_place,
+    windows,
+)
 from gluonjit.passes.manager import register_pass
 
 
@@ -57,11 +65,16 @@ def plan_memory(graph: Graph) -> Graph:
 
     Sets `Value.offset`, `.workspace_offset`, and the graph attributes `arena` (bytes), `arena_sum` (unshared) and, if a
     kernel needs any, `scratch` (bytes per thread)."""
-    graph = _CopiedResults(graph).run()
-    if graph.attrs.get("in_place"):
-        graph = _CopiedStates(graph).run()
-    graph = _PlannedRegions(graph, "planned").run()
+    graph = replace(graph, ops=tuple([_with_planned_regions(op) for op in graph.ops]))
     places = windows(graph)
+    if copied := _without_buffers(graph, places):
+        graph = _with_copies(graph, copied)
+        places = windows(graph)
+    if graph.attrs.get("in_place"):
+        direct = enumerate(updates_in_place(graph, places), len(graph.outputs))
+        if late := [k for k, in_place in direct if not in_place]:
+            graph = _with_copies(graph, dict.fromkeys(late))
+            places = windows(graph)
     owned = result_buffers(graph, places)
     last_use = last_uses(graph, places)
 
@@ -170,48 +183,40 @@ def _merged(intervals: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return out
 
 
-class _PlannedRegions(Rewriter):
-    """Plans the bodies of `prepare` ops, each with its own arena, and the workspaces of loops and branches."""
-
-    def visit(self, op: Op) -> Sequence[Value] | None:
-        if op.name == "prepare":
-            regions, attrs = [plan_memory(op.regions[0])], op.attrs
-        elif op.definition.level == "control":
-            # The pass manager has run this pass on its regions, unless it was hoisted into a `prepare`.
-            regions = [r if r.level == "planned" else plan_memory(r) for r in op.regions]
-            attrs = {**op.attrs, **WORKSPACE(control_workspace(regions, op)["end"])}
-        else:
-            return None
-        names = [r.name for r in op.results]
-        return self.b.emit(op.name, [self.env[v] for v in op.operands], attrs, regions, op.loc, names)
+def _with_planned_regions(op: Op) -> Op:
+    """The op with a plan of its body, which has its own arena, if it is a `prepare`; a loop or branch with a plan of its
+    workspace."""
+    if op.name == "prepare":
+        return with_regions(op, [plan_memory(op.regions[0])])
+    if op.definition.level != "control":
+        return op
+    # The pass manager has run this pass on its regions, unless it was hoisted into a `prepare`.
+    regions = [r if r.level == "planned" else plan_memory(r) for r in op.regions]
+    return with_notes(with_regions(op, regions), WORKSPACE(control_workspace(regions, op)["end"]))
 
 
-class _CopiedResults(Rewriter):
-    """Copies every result of the graph that has no buffer of its own which a kernel writes."""
+def _with_copies(graph: Graph, copied: Mapping[int, Strides | None]) -> Graph:
+    """The graph with copies in place of these of its results, of the given strides (None: row-major), at its end."""
+    b, results = Builder(graph.name, graph.level), list(graph.results)
+    for k, strides in copied.items():
+        b.loc = _loc(graph, results[k])
+        results[k] = _copy(b, results[k], strides)
+    count = len(graph.outputs)
+    states = [state for state, _ in graph.updates]
+    return replace(
+        graph,
+        ops=graph.ops + b.build(()).ops,
+        outputs=tuple(results[:count]),
+        updates=tuple(zip(states, results[count:], strict=True)),
+    )
 
-    def finish(self, results: Sequence[Value]) -> Graph:
-        places = windows(self.graph)
-        owned = result_buffers(self.graph, places)
-        copied = list(results)
-        for k, old in enumerate(self.graph.results):
-            if owned.get(places[old].root) != k:
-                window = places[old].strides
-                self.b.loc = _loc(self.graph, old)
-                copied[k] = _copy(self.b, results[k], None if is_row_major(old.shape, window) else window)
-        return super().finish(copied)
 
-
-class _CopiedStates(Rewriter):
-    """Copies the new values of states that cannot be written in place. Every result has a buffer of its own."""
-
-    def finish(self, results: Sequence[Value]) -> Graph:
-        copied = list(results)
-        direct = updates_in_place(self.graph, windows(self.graph))
-        for k, in_place in enumerate(direct, len(self.graph.outputs)):
-            if not in_place:
-                self.b.loc = _loc(self.graph, self.graph.results[k])
-                copied[k] = _copy(self.b, results[k])
-        return super().finish(copied)
+def _without_buffers(graph: Graph, places: Mapping[Value, Window]) -> dict[int, Strides | None]:
+    """The results of the graph that have no buffer of their own which a kernel writes, and their strides."""
+    owned = result_buffers(graph, places)
+    windows = {k: places[v] for k, v in enumerate(graph.results) if owned.get(places[v].root) != k}
+    shapes = [v.shape for v in graph.results]
+    return {k: None if is_row_major(shapes[k], w.strides) else w.strides for k, w in windows.items()}
 
 
 def _copy(b: Builder, x: Value, strides: tuple[int, ...] | None = None) -> Value:
@@ -235,15 +240,11 @@ def _annotate(graph: Graph, offsets: Mapping[Value, Extent], notes: Mapping[Op, 
     for v in graph.inputs:
         env[v] = v
     for op in graph.ops:
-        env.update((r, replace(r, offset=offsets.get(r))) for r in op.results)
-        ops.append(
-            replace(
-                op,
-                operands=tuple(env[v] for v in op.operands),
-                results=tuple(env[r] for r in op.results),
-                attrs=MappingProxyType({**op.attrs, **notes.get(op, {})}),
-            )
-        )
+        for r in op.results:
+            env[r] = Value(r.name, r.type, offsets.get(r))
+        attrs = MappingProxyType({**op.attrs, **notes[op]}) if op in notes else op.attrs
+        operands, results = tuple([env[v] for v in op.operands]), tuple([env[r] for r in op.results])
+        ops.append(Op(op.name, operands, attrs, results, op.regions, op.loc))
     return replace(
         graph,
         ops=tuple(ops),

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from gluonjit.ir.annotations import KERNEL, SCRATCH
 from gluonjit.ir.dims import hint
-from gluonjit.ir.graph import Builder, Graph, Op, Value, rewrite
+from gluonjit.ir.graph import Builder, Graph, Op, Value, reemit, rewrite, with_notes
 from gluonjit.ir.kernels import find_kernel
 from gluonjit.ir.kernels.element_plans import RUN, Loops, View
 from gluonjit.ir.kernels.op_plans import Host, Sequential, Sorting
@@ -80,10 +80,7 @@ def select(
             if made is not None:
                 return (made,)
         notes = _alone(op, read, target)
-        if notes is None:
-            return None
-        names = [r.name for r in op.results]
-        return b.emit(op.name, operands, {**op.attrs, **notes}, op.regions, op.loc, names)
+        return None if notes is None else reemit(b, with_notes(op, notes), operands)
 
     return rewrite(graph, rule)
 

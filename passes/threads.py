@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 
 from gluonjit.ir.annotations import KERNEL, THREADS
 from gluonjit.ir.buffers import is_view, runs_kernel
 from gluonjit.ir.cost import graph_cost, nanoseconds
 from gluonjit.ir.dims import Dim, hint
-from gluonjit.ir.graph import Builder, Graph, Op, Value, rewrite
+from gluonjit.ir.graph import Graph, Op, with_notes, with_regions
 from gluonjit.ir.machine import WORTH_A_THREAD, Machine
 from gluonjit.ir.sizes import is_open
 from gluonjit.passes.manager import register_pass
@@ -33,18 +34,17 @@ def threads(graph: Graph, *, target: Machine, grain: int = 2000, share: int = WO
     any_open = bool(graph.open_names)
     shares = {op: _shared(op, time, grain, any_open, known) for op in graph.ops}
 
-    def rule(b: Builder, op: Op, operands: tuple[Value, ...]) -> tuple[Value, ...] | None:
-        names = [r.name for r in op.results]
+    def decided(op: Op) -> Op:
         if op.name == "prepare":
-            region = threads(op.regions[0], target=target, grain=grain, share=share)
-            return b.emit(op.name, operands, op.attrs, [region], op.loc, names)
+            return with_regions(op, [threads(op.regions[0], target=target, grain=grain, share=share)])
         if KERNEL.is_on(op) and runs_kernel(op) and shares[op] == 0:
-            return b.emit(op.name, operands, {**op.attrs, **THREADS(1)}, op.regions, op.loc, names)
-        return None
+            return with_notes(op, THREADS(1))
+        return op
 
     useful = int(sum(shares.values()) // share) if share else _MOST
     count = max(1, min(useful, _MOST))
-    return rewrite(graph, rule).with_attrs(threads=count, cost=graph_cost(graph, time))
+    ops = tuple([decided(op) for op in graph.ops])
+    return replace(graph, ops=ops).with_attrs(threads=count, cost=graph_cost(graph, time))
 
 
 _MOST = 256

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from gluonjit.ir.annotations import KERNEL, STRIDES
 from gluonjit.ir.buffers import runs_kernel
 from gluonjit.ir.dims import Extent, hint
-from gluonjit.ir.graph import Builder, Graph, Op, Rewriter, Value, rewrite
+from gluonjit.ir.graph import Builder, Graph, Op, Rewriter, Value, with_notes
 from gluonjit.ir.kernels.element_plans import Copy, View
 from gluonjit.ir.machine import LINE, PAGE
 from gluonjit.ir.windows import (
@@ -60,13 +60,11 @@ def views(graph: Graph, *, line: int = LINE) -> Graph:
     graph = _WithViews(graph, planner.plans).run()
     places = windows(graph)
 
-    def told(b: Builder, op: Op, operands: tuple[Value, ...]) -> tuple[Value, ...] | None:
+    def told(op: Op) -> Op:
         strides = kernel_strides(op, places) if runs_kernel(op) else ()
-        if not strides:
-            return None
-        return b.emit(op.name, operands, {**op.attrs, **STRIDES(strides)}, op.regions, op.loc)
+        return with_notes(op, STRIDES(strides)) if strides else op
 
-    return rewrite(graph, told)
+    return replace(graph, ops=tuple([told(op) for op in graph.ops]))
 
 
 _MANY = 16
