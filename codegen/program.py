@@ -190,6 +190,9 @@ class _Lowering:
         """The number of what an op says, by the op and by what it says (`op_key`), which takes long to compare."""
         self._of_any_length: dict[Op, AnySize] = {} if self._dims else of_any_length(graph.ops, self._number)
         self._brief = _brief(graph, self.target, self._number)
+        self._prepared: dict[str, tuple[str, Layout]] = {}
+        """The function that prepares what a region says, by its digest: the layers of a net share it, if they need no
+        names for readers. Equal regions have equal plans of their memory."""
         self._kernels: dict[Hashable, str] = {}
         self._for_any: dict[int, AnySize | None] = {}
         """What serves ops of any size, by the number of what they say: repeated layers have many equal ones."""
@@ -241,20 +244,16 @@ class _Lowering:
         self._count = len(self.module.functions)
 
     def _prepare(self, op: Op, graph: Graph, places: Places) -> None:
-        name = f"prepare_{len(self.prepares)}{_for_readers(op) if self.library is None else ''}"
         index = {v: k for k, v in enumerate(graph.inputs)}
         region = op.regions[0]
-        self._is_cold = True
-        self.prepares.append(
-            Prepare(
-                name,
-                self.function(name, region, alone=region.attrs.get("threads", 1) == 1),
-                tuple(index[v] for v in op.operands),
-                tuple(places[r].at for r in op.results),
-                hashlib.sha256(repr(graph_key(region)).encode()).hexdigest(),
-            )
-        )
-        self._is_cold = False
+        digest = hashlib.sha256(repr(graph_key(region)).encode()).hexdigest()
+        if self.library is None or digest not in self._prepared:
+            name = f"prepare_{len(self.prepares)}{_for_readers(op) if self.library is None else ''}"
+            self._is_cold = True
+            self._prepared[digest] = name, self.function(name, region, alone=region.attrs.get("threads", 1) == 1)
+            self._is_cold = False
+        operands, results = tuple(index[v] for v in op.operands), tuple(places[r].at for r in op.results)
+        self.prepares.append(Prepare(*self._prepared[digest], operands, results, digest))
 
     def _call(self, op: Op, places: Places, alone: bool) -> Call:
         pointers = [places[v] for v in (*op.operands, *op.results)]

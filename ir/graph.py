@@ -283,23 +283,26 @@ class Emitter(Methods):
 def open_names(op: Op) -> frozenset[str]:
     """The open dimensions on which the op depends: by its types, its attributes, or in its regions."""
     found: frozenset[str] = frozenset()
-    for v in op.operands:
-        found |= names_of(v.type.shape)
-    for v in op.results:
-        found |= names_of(v.type.shape)
+    for v in (*op.operands, *op.results):
+        if not v.type.is_static:
+            found |= names_of(v.type.shape)
     for attr in op.attrs.values():
-        found |= _names_in(attr)
+        found |= attr_names(attr)
     for region in op.regions:
         found |= region.open_names
     return found
 
 
-def _names_in(attr: Any) -> frozenset[str]:
+_CLOSED = frozenset({int, str, bool, float, type(None), DType})
+_NO_NAMES: frozenset[str] = frozenset()
+
+
+def attr_names(attr: Any) -> frozenset[str]:
+    """The open dimensions on which an attribute depends."""
+    if type(attr) in _CLOSED:
+        return _NO_NAMES
     if isinstance(attr, tuple):
-        found: frozenset[str] = frozenset()
-        for part in attr:
-            found |= _names_in(part)
-        return found
+        return _NO_NAMES.union(*[attr_names(part) for part in attr if type(part) not in _CLOSED])
     if isinstance(attr, TensorType):
         return names_of(attr.shape)
     return attr.names if isinstance(attr, Dim) else frozenset()

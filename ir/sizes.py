@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gluonjit.ir.dims import HINT, LOWEST, Dim, at, names_of, partly_at, polynomial
-from gluonjit.ir.graph import Graph, Loc, Op, Value, open_names
+from gluonjit.ir.graph import Graph, Loc, Op, Value, attr_names
 from gluonjit.ir.types import IRError, TensorType
 
 __all__ = [
@@ -93,7 +93,9 @@ def fitted(graph: Graph, inputs: Sequence[Any]) -> Graph:
 
 def is_open(op: Op) -> bool:
     """Whether the op depends on the size of an open dimension: by its types, its attributes, or in its regions."""
-    return bool(open_names(op))
+    if not all([v.type.is_static for v in op.operands]) or not all([v.type.is_static for v in op.results]):
+        return True
+    return any(map(attr_names, op.attrs.values())) or any(region.open_names for region in op.regions)
 
 
 def with_hints(graph: Graph) -> Graph:

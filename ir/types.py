@@ -7,7 +7,7 @@ A `TensorType` is a dtype and a shape; `()` is a 0-d tensor, and a dimension may
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
@@ -105,8 +105,11 @@ class TensorType:
 
     dtype: DType
     shape: tuple[Any, ...] = ()
+    is_static: bool = field(init=False, repr=False, compare=False)
+    """Whether no dimension is open: every pass asks that of many values, few of which have types of their own."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "is_static", not any([type(n) is not int and not isinstance(n, int) for n in self.shape]))
         # Strides, and so NumPy, count an extent of 0 as 1.
         count = math.prod(self.shape) or math.prod([n or 1 for n in self.shape])
         if isinstance(count, int) and count * self.dtype.itemsize > _MOST:
@@ -121,10 +124,6 @@ class TensorType:
     def size(self) -> Any:
         """Number of elements."""
         return math.prod(self.shape)
-
-    @property
-    def is_static(self) -> bool:
-        return all(isinstance(n, int) for n in self.shape)
 
     @property
     def nbytes(self) -> Any:

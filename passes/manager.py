@@ -30,7 +30,7 @@ from gluonjit.common.signals import is_from_signal
 from gluonjit.common.stages import note
 from gluonjit.ir import plugins
 from gluonjit.ir.dims import Undecided
-from gluonjit.ir.graph import LEVELS, Graph
+from gluonjit.ir.graph import LEVELS, Graph, with_regions
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.parser import parse_attrs
@@ -224,19 +224,15 @@ def _run(step: Pass, graph: Graph, arguments: Mapping[str, Any]) -> Graph:
 
     The regions of `fused` and `prepare` are not among these: passes make them, and know what they hold.
     """
-    ops = []
     done: dict[Graph, Graph] = {}
     """Calls of one function share their region, and go on sharing it."""
-    for op in graph.ops:
-        if not step.whole and op.regions and op.definition.level == "control":
-            for body in op.regions:
+    if not step.whole:
+        for op in graph.ops:
+            for body in op.regions if op.regions and op.definition.level == "control" else ():
                 if body not in done:
                     done[body] = _run(step, body, arguments)
-            regions = tuple(done[body] for body in op.regions)
-            if any(new is not old for new, old in zip(regions, op.regions)):
-                op = replace(op, regions=regions)
-        ops.append(op)
-    if any(new is not old for new, old in zip(ops, graph.ops)):
+    if any(new is not old for old, new in done.items()):
+        ops = [with_regions(op, [done.get(body, body) for body in op.regions]) if op.regions else op for op in graph.ops]
         graph = replace(graph, ops=tuple(ops))
     return step.run(graph, **arguments)
 

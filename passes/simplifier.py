@@ -27,6 +27,8 @@ class Simplifier(Emitter):
         self.builder = builder
         self.producers = producers
         self.depth = 0
+        if producers is None:  # what rules ask most
+            self.producer = builder._producers.get
 
     def emit(self, name: str, operands: Sequence[Any], attrs: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
         return self.builder.emit(name, operands, attrs)

@@ -427,6 +427,7 @@ class Executable:
         # `prepare` functions mostly run once, one after the other, so they share arenas that are freed in between. The
         # largest runs first, before the results of the others take memory.
         self._prepare_arenas = ArenaPool()
+        ordered = sorted(enumerate(interface.prepares), key=lambda numbered: -numbered[1].layout.arena)
         self.prepared = [
             Prepared(
                 NativeFunction(p.layout, loaded.address(p.name), loaded, flush_denormals, self._prepare_arenas),
@@ -435,11 +436,10 @@ class Executable:
                 self._files if sum(t.nbytes for t in p.layout.result_types) >= SMALLEST else None,
                 (target, flush_denormals) if target is not None else None,
             )
-            for p in sorted(interface.prepares, key=lambda p: -p.layout.arena)
+            for _, p in ordered
         ]
-        numbers = {p.name: k for k, p in enumerate(interface.prepares)}
-        for prepared in self.prepared:
-            prepared.function.prepare = numbers[prepared.name]
+        for (number, _), prepared in zip(ordered, self.prepared, strict=True):
+            prepared.function.prepare = number
         self._lock = forks.renewed()
         self._sized: dict[tuple[int, ...], Executable] = {}
         """Executables for the sizes that were used last, the latest one last."""
