@@ -175,7 +175,7 @@ def is_filled(op: Op) -> bool:
 
 def fills_buffer(v: Value, window: Window) -> bool:
     """Whether the value covers all of its buffer, row-major."""
-    return v.size == window.root.size and is_row_major(v.shape, window.strides)
+    return v is window.root or (v.size == window.root.size and is_row_major(v.shape, window.strides))
 
 
 def result_buffers(graph: Graph, places: Mapping[Value, Window]) -> dict[Value, int]:
@@ -214,17 +214,13 @@ def in_place_pairs(op: Op, places: Mapping[Value, Window]) -> list[tuple[Value, 
             return []
     moved = {v for o in body.ops if o.name == "broadcast" for v in o.operands}
     read = [places[v].root for v in op.operands]
-    return [
-        (places[r].root, root)
-        for r in op.results
-        if fills_buffer(r, places[r])
+    free = [
+        (root, v.dtype.itemsize)
         for v, inner, root in zip(op.operands, body.inputs, read, strict=True)
-        if inner not in moved
-        and inner.shape == shape
-        and inner.dtype.itemsize == r.dtype.itemsize
-        and read.count(root) == 1
-        and fills_buffer(v, places[v])
+        if inner not in moved and inner.shape == shape and read.count(root) == 1 and fills_buffer(v, places[v])
     ]
+    written = [r for r in op.results if free and fills_buffer(r, places[r])]
+    return [(places[r].root, root) for r in written for root, itemsize in free if itemsize == r.dtype.itemsize]
 
 
 def updates_in_place(graph: Graph, places: Mapping[Value, Window]) -> list[bool]:
@@ -239,10 +235,16 @@ def updates_in_place(graph: Graph, places: Mapping[Value, Window]) -> list[bool]
             written.setdefault(places[r].root, t)
         read.update((places[v].root, t) for v in op.operands)
     found = []
+    pairs: dict[int, list[tuple[Value, Value]]] = {}
+    """Of kernels, by their number: an optimizer's has several states."""
     for k, (state, new) in enumerate(graph.updates, len(graph.outputs)):
         root = places[new].root
         first, last = written.get(root, -1), read.get(state, -1)
-        while_writing = last == first >= 0 and (root, state) in in_place_pairs(kernels[first], places)
+        while_writing = last == first >= 0
+        if while_writing:
+            if first not in pairs:
+                pairs[first] = in_place_pairs(kernels[first], places)
+            while_writing = (root, state) in pairs[first]
         found.append(owned.get(root) == k and (last < first or while_writing))
     return found
 

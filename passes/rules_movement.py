@@ -239,6 +239,8 @@ def sum_of_concats(b: Simplifier, op: Op) -> Value | None:
     both are reshaped. Gradients of strided convolutions are such: phases and zeros, side by side on one axis after the
     other."""
     x, y = op.operands
+    if _put_together(b, x) is None and _put_together(b, y) is None:  # most are not
+        return None
     if uniform(b, x) is not None or uniform(b, y) is not None:
         return None
     numbers = False

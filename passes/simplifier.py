@@ -27,8 +27,7 @@ class Simplifier(Emitter):
         self.builder = builder
         self.producers = producers
         self.depth = 0
-        if producers is None:  # what rules ask most
-            self.producer = builder._producers.get
+        self._made, self._given = builder._producers, producers or {}
 
     def emit(self, name: str, operands: Sequence[Any], attrs: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
         return self.builder.emit(name, operands, attrs)
@@ -37,8 +36,7 @@ class Simplifier(Emitter):
         return self.builder.constant(value, dtype)
 
     def producer(self, value: Value) -> Op | None:
-        op = self.builder.producer(value)
-        return op if op is not None or self.producers is None else self.producers.get(value)
+        return self._made.get(value) or self._given.get(value)
 
     def apply(self, op: Op) -> Value | None:
         """What the first rule that fits makes of the op."""
@@ -102,10 +100,11 @@ def made_by(b: Simplifier, value: Value, name: str) -> Op | None:
 
 def uniform(b: Simplifier, value: Value) -> np.generic | None:
     """The element that all elements of `value` are, when it is known: a constant, or a broadcast of one."""
-    while (op := made_by(b, value, "broadcast")) is not None:
+    op = b.producer(value)
+    while op is not None and op.name == "broadcast":
         value = op.operands[0]
-    op = made_by(b, value, "constant")
-    if op is None or value.size == 0:
+        op = b.producer(value)
+    if op is None or op.name != "constant" or value.size == 0:
         return None
     flat = op.attrs["value"].reshape(-1)
     # The second element first: nearly every large constant fails there.

@@ -61,9 +61,11 @@ def _infer_broadcast(x: TensorType, shape: Any, dims: Any) -> TensorType:
     shape = ints("shape", shape, low=0)
     if dims is None and x.rank > len(shape):
         raise IRError(f"{x} has more axes than the result's shape {shape}; reshape it first")
-    dims = ints("dims", broadcast_dims(x.rank, shape, dims), length=x.rank)
-    if any(not 0 <= d < len(shape) for d in dims) or any(a >= b for a, b in zip(dims, dims[1:], strict=False)):
-        raise IRError(f"dims = {dims} must be increasing axes of the result's shape {shape}; transpose first")
+    if dims is not None:
+        dims = ints("dims", dims, length=x.rank)
+        if any(not 0 <= d < len(shape) for d in dims) or any(a >= b for a, b in zip(dims, dims[1:], strict=False)):
+            raise IRError(f"dims = {dims} must be increasing axes of the result's shape {shape}; transpose first")
+    dims = broadcast_dims(x.rank, shape, dims)
     for n, d in zip(x.shape, dims, strict=True):
         if n not in (1, shape[d]):
             raise IRError(f"axis of {n} of {x} cannot become axis {d} of {shape}; only axes of 1 stretch")
