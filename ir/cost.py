@@ -8,7 +8,6 @@ the largest product of sizes in it, such that the sum is right if every size is 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from math import prod
 
@@ -83,16 +82,18 @@ def _terms(op: Op, hinted: Op, time_of: Callable[[Op], float], known: dict[Graph
         factors = trip.terms if isinstance(trip, Dim) else {(): trip}
         body = [{_product((m, by)): k * c for m, c in _sum(inside).items()} for by, k in factors.items()]
         return _sum([{(): float(_CALL)}, *body])
-    time, names = time_of(hinted), _largest(op)
+    time = time_of(hinted)
+    names = _largest(op) if hinted is not op else ()
     if not names or not time:
         return {(): time}
     return {(): float(_CALL), names: (time - _CALL) / HINT ** len(names)}
 
 
 def _sum(times: Iterable[_Terms]) -> _Terms:
-    total: Counter[Monomial] = Counter()
+    total: dict[Monomial, float] = {}
     for terms in times:
-        total.update(terms)
+        for names, time in terms.items():
+            total[names] = time + total.get(names, 0)
     return total
 
 

@@ -93,9 +93,16 @@ def fitted(graph: Graph, inputs: Sequence[Any]) -> Graph:
 
 def is_open(op: Op) -> bool:
     """Whether the op depends on the size of an open dimension: by its types, its attributes, or in its regions."""
-    if not all([v.type.is_static for v in op.operands]) or not all([v.type.is_static for v in op.results]):
-        return True
-    return any(map(attr_names, op.attrs.values())) or any(region.open_names for region in op.regions)
+    for v in op.operands:
+        if not v.type.is_static:
+            return True
+    for v in op.results:
+        if not v.type.is_static:
+            return True
+    for attr in op.attrs.values():
+        if attr_names(attr):
+            return True
+    return bool(op.regions) and any(region.open_names for region in op.regions)
 
 
 def with_hints(graph: Graph) -> Graph:

@@ -109,7 +109,10 @@ class TensorType:
     """Whether no dimension is open: every pass asks that of many values, few of which have types of their own."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "is_static", not any([type(n) is not int and not isinstance(n, int) for n in self.shape]))
+        known = [n for n in self.shape if isinstance(n, int)]
+        object.__setattr__(self, "is_static", len(known) == len(self.shape))
+        if not self.is_static and all(isinstance(n, int) or min(n.terms.values()) > 0 for n in self.shape):
+            return  # it is not 0, whatever the sizes, and how large it is nobody knows
         # Strides, and so NumPy, count an extent of 0 as 1.
         count = math.prod(self.shape) or math.prod([n or 1 for n in self.shape])
         if isinstance(count, int) and count * self.dtype.itemsize > _MOST:

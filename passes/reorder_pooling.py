@@ -69,7 +69,7 @@ def reorder_pooling(graph: Graph) -> Graph:
             return [y if scale is None else b.emit(scale.name, [y, b.broadcast(number, shape=y.shape, dims=())])[0]]
         return None
 
-    changed = rewrite(graph, rule, only_with=lambda op: op.name == "reduce_window")
+    changed = rewrite(graph, rule, only_with=lambda op: op.name == "reduce_window" and op.attrs["op"] == "sum")
     return changed if changed is graph else dce(changed)
 
 
