@@ -136,6 +136,8 @@ class Primitive(OpDef):
         return self.element is None and not self.region_count
 
     def canonical_attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
+        if not attrs and not self.attr_defaults:
+            return {}
         # Attributes that start with a dot are annotations (`ir/annotations.py`): any op may carry them.
         notes = {}
         for key, value in attrs.items():

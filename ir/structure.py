@@ -22,11 +22,11 @@ def _what(op: Op) -> Hashable:
         op.name,
         tuple([v.type for v in op.results]),
         tuple([(k, attr_key(v)) for k, v in sorted(op.attrs.items()) if k != WORKSPACE_OFFSET.name]),
-        tuple([_region_key(region) for region in op.regions]),
+        tuple([region_key(region) for region in op.regions]),
     )
 
 
-def _region_key(region: Graph) -> Hashable:
+def region_key(region: Graph) -> Hashable:
     """`graph_key`, which is asked for at each call of a function."""
     found = _keys.get(region)
     if found is None:
