@@ -33,9 +33,12 @@ SHIFTING = frozenset({"add", "sub"})
 @register_pass("fold-affine", needs="legal")
 def fold_affine(graph: Graph) -> Graph:
     """Moves scales and shifts per channel, if they depend on parameters alone, into the weights beside them."""
-    if not any(op.definition.accumulates == "contraction" for op in graph.ops):
+    products = [op for op in graph.ops if op.definition.accumulates == "contraction"]
+    if not products:
         return graph
     folder = _Folder(graph)
+    if all(folder.fixed.isdisjoint(op.operands) for op in products):  # as in training
+        return graph
     new = folder.run()
     return dce(new) if folder.folded else graph
 

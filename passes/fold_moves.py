@@ -24,7 +24,6 @@ from gluonjit.ir.primitives.reduction import identity
 from gluonjit.passes.dce import dce
 from gluonjit.passes.manager import register_pass
 
-
 _WINDOWED, _MOVES = ("conv", "reduce_window"), ("pad", "slice", "reduce_window")
 """The primitives that do the moves, and those that may be moves."""
 

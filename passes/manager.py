@@ -30,7 +30,7 @@ from gluonjit.common.signals import is_from_signal
 from gluonjit.common.stages import note
 from gluonjit.ir import plugins
 from gluonjit.ir.dims import Undecided
-from gluonjit.ir.graph import LEVELS, Graph, with_regions
+from gluonjit.ir.graph import LEVELS, Graph, Op, with_regions
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.parser import parse_attrs
@@ -237,8 +237,11 @@ def _run(step: Pass, graph: Graph, arguments: Mapping[str, Any]) -> Graph:
                 if body not in done:
                     done[body] = _run(step, body, arguments)
     if any(new is not old for old, new in done.items()):
-        ops = [with_regions(op, [done.get(body, body) for body in op.regions]) if op.regions else op for op in graph.ops]
-        graph = replace(graph, ops=tuple(ops))
+
+        def changed(op: Op) -> Op:
+            return with_regions(op, [done.get(body, body) for body in op.regions]) if op.regions else op
+
+        graph = replace(graph, ops=tuple(map(changed, graph.ops)))
     return step.run(graph, **arguments)
 
 

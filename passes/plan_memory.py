@@ -184,7 +184,7 @@ def _merged(intervals: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _with_planned_regions(op: Op) -> Op:
-    """The op with a plan of its body, which has its own arena, if it is a `prepare`; a loop or branch with a plan of its
+    """The op with a plan of its body, which has its own arena, if it is a `prepare`; a loop or branch with one of its
     workspace."""
     if op.name == "prepare":
         return with_regions(op, [plan_memory(op.regions[0])])

@@ -22,6 +22,8 @@ from gluonjit.passes.manager import register_pass
 @register_pass("share-windows", needs="fused")
 def share_windows(graph: Graph) -> Graph:
     """Kernels that are equal but for where they slice their operands read these slices as views, and share code."""
+    if not any(o.name == "slice" for op in graph.ops if op.name == "fused" for o in op.regions[0].ops):
+        return graph
     places = windows(graph)
     alike: dict[Hashable, list[_Lifted]] = {}
     for op in graph.ops:
