@@ -158,6 +158,40 @@ def test_regions():
     wrong(with_op(graph, 0, regions=(replace(region, outputs=region.outputs * 2),)), "1 result(s) declared")
 
 
+def test_equal_regions_are_verified_once(monkeypatch):
+    text = """graph @g(%x: f32[2]) level fused {
+  %y: f32[2] = fused(%x) (@body(%a: f32[2]) level fused { %b = exp(%a) %c = neg(%b) return %c })
+  %z: f32[2] = fused(%y) (@other(%d: f32[2]) level fused { %e = exp(%d) %f = neg(%e) return %f })
+  return %z
+}"""
+    graph = parse_graph(text)
+    (region,) = graph.ops[1].regions
+    seen = []
+    infer = opdef.Primitive.infer
+    monkeypatch.setattr(opdef.Primitive, "infer", lambda *given: seen.append(given[0].name) or infer(*given))
+    verify(graph)
+    assert seen == ["exp", "neg", "fused", "fused"]
+
+    def wrong_beside_a_valid_one(*messages, **changes):
+        wrong(with_op(parse_graph(text), 1, regions=(replace(region, **changes),)), *messages)
+
+    first, last = region.ops
+    again = replace(last, results=first.results)  # the result has the number that it should have
+    wrong_beside_a_valid_one("a value is defined twice", ops=(first, again), outputs=first.results)
+    leak = replace(first, operands=graph.inputs)
+    wrong_beside_a_valid_one("operand f32[2] is not of this graph", ops=(leak, last))
+    wrong_beside_a_valid_one("cannot have a place in the arena", **_placed(region))
+    wrong_beside_a_valid_one("must be a number of bytes", attrs={"scratch": -1})
+
+
+def _placed(region):
+    """What changes in a region whose input has a place in the arena."""
+    (x,) = region.inputs
+    at = replace(x, offset=0)
+    first, last = region.ops
+    return {"inputs": (at,), "ops": (replace(first, operands=(at,)), last)}
+
+
 # Memory ---------------------------------------------------------------------------------------------------------------
 
 BODY = "(@body(%a: f32[16]) level legal { %b = neg(%a) return %b })"

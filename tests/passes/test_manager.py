@@ -127,6 +127,24 @@ def test_options_reach_the_pass(passes):
         register_pass("probe")(probe)
 
 
+def test_a_pass_that_found_nothing_is_not_asked_again(passes):
+    seen = []
+
+    @register_pass("probe", doc="Looks.")
+    def probe(graph, *, depth: int = 1):
+        seen.append((depth, len(graph.ops)))
+        return graph
+
+    called = []
+    run_passes(
+        parse_graph(TEXT), "probe, fold, probe, simplify, dce, probe", after=lambda *args: called.append(args[0])
+    )
+    assert seen == [(1, 3), (1, 1)] and called.count("probe") == 3
+    seen.clear()
+    run_passes(parse_graph(TEXT), "probe, probe {depth = 2}, probe")
+    assert seen == [(1, 3), (2, 3)]
+
+
 def test_the_callback_sees_every_pass():
     graph = parse_graph(TEXT)
     seen = []

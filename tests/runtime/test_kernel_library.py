@@ -50,6 +50,21 @@ def test_what_graphs_have_in_common_is_compiled_once(lowered):
     np.testing.assert_array_equal(run(net(head=5)), want)
 
 
+def test_equal_layers_share_the_function_that_prepares_their_weights():
+    b = Builder("net", "traced")
+    x, v, w = (b.input(name, TensorType(F32, (16, 16))) for name in "xvw")
+    y = b.dot_general(
+        b.sort(b.dot_general(x, b.exp(v), contract=((1,), (0,))), axis=1)[0], b.exp(w), contract=((1,), (0,))
+    )
+    program = compile_graph(b.build([y], {"params": (1, 2)}))
+    first, second = program.prepared
+    assert first.name == second.name and {first.inputs, second.inputs} == {(1,), (2,)}
+    assert {first.function.prepare, second.function.prepare} == {0, 1}
+    x, v, w = np.random.default_rng(1).standard_normal((3, 16, 16), dtype=np.float32)
+    (got,), _ = program.run([x, v, w])
+    np.testing.assert_allclose(got, np.sort(x @ np.exp(v), axis=1) @ np.exp(w), rtol=1e-5, atol=1e-4)
+
+
 def test_other_code_is_not_taken(lowered):
     """Neither what computes something else, nor what another machine runs, nor what is compiled quickly."""
     run(net(middle="exp"))
