@@ -109,10 +109,14 @@ class TensorType:
     """Whether no dimension is open: every pass asks that of many values, few of which have types of their own."""
 
     def __post_init__(self) -> None:
-        known = [n for n in self.shape if isinstance(n, int)]
-        object.__setattr__(self, "is_static", len(known) == len(self.shape))
-        if not self.is_static and all(isinstance(n, int) or min(n.terms.values()) > 0 for n in self.shape):
-            return  # it is not 0, whatever the sizes, and how large it is nobody knows
+        is_static = certain = True
+        for n in self.shape:
+            if not isinstance(n, int):
+                is_static = False
+                certain = certain and min(getattr(n, "terms", {}).values(), default=0) > 0
+        object.__setattr__(self, "is_static", is_static)
+        if certain and not is_static:
+            return  # it is not empty, whatever the sizes, and how large it is nobody knows
         # Strides, and so NumPy, count an extent of 0 as 1.
         count = math.prod(self.shape) or math.prod([n or 1 for n in self.shape])
         if isinstance(count, int) and count * self.dtype.itemsize > _MOST:
