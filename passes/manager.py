@@ -191,8 +191,8 @@ def run_passes(
         verify_each = os.environ.get("GLUONJIT_VERIFY_EACH", "") == "1"
     steps = [(_check_options(find_pass(name), options, target), options) for name, options in parse_pipeline(pipeline)]
     first, verified = graph, None
-    idle: dict[str, Graph] = {}
-    """The last graph in which each pass found nothing to do, by how the pass is spelled."""
+    idle: dict[str, tuple[Graph, Mapping[str, Any]]] = {}
+    """The last graph in which each pass found nothing to do, and its options then."""
     for number, (step, options) in enumerate(steps, 1):
         check()
         before = graph
@@ -200,10 +200,10 @@ def run_passes(
         start = time.perf_counter()
         try:
             _check_level(step, graph)
-            if idle.get(spelled := _spelled(step.name, options)) is not graph:
+            if idle.get(step.name) != (graph, options):
                 graph = _run(step, before, arguments)
             if graph is before:
-                idle[spelled] = graph
+                idle[step.name] = graph, options
             seconds = time.perf_counter() - start
             if verify_each and graph is not before or number == len(steps) and graph is not first:
                 verify(graph, verified)

@@ -141,7 +141,7 @@ def test_a_pass_that_found_nothing_is_not_asked_again(passes):
     )
     assert seen == [(1, 3), (1, 1)] and called.count("probe") == 3
     seen.clear()
-    run_passes(parse_graph(TEXT), "probe, probe {depth = 2}, probe")
+    run_passes(parse_graph(TEXT), "probe, probe, probe {depth = 2}")
     assert seen == [(1, 3), (2, 3)]
 
 
