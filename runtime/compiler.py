@@ -63,7 +63,7 @@ def _executable(made: Made, source: CodeSource, flush_denormals: bool) -> Execut
     with stage("loading"):
         code = aside(lambda: load(artifact.objects, host.functions()))
     found = Executable(artifact.interface, code, flush_denormals, files, machine)
-    found.was_cached, found.key = made.was_there, made.key
+    found.was_cached, found.key, found.kernels = made.was_there, made.key, made.kernels
     for function in (found.main, *(p.function for p in found.prepared)):
         function.source = source
     return found
@@ -85,11 +85,15 @@ def get_ready() -> None:
 
 
 class Made(NamedTuple):
-    """Compiled code, whether it was in the object cache, and its key there: None for what is not kept."""
+    """Compiled code."""
 
     artifact: Artifact
     was_there: bool
+    """Whether it was in the object cache."""
     key: str | None
+    """Its key there; None for what is not kept."""
+    kernels: tuple[int, int] = (0, 0)
+    """How many of its kernels were made before, and how many it has, if that was found out."""
 
 
 def artifact_of(
@@ -108,13 +112,14 @@ def artifact_of(
         graph_log.note(lambda: graph, pipeline)
     with stage("cache, reading"):
         found = cache.load(key) if not keeps_all else None
-    there = found is not None and found.interface is not None
+    there, kernels = found is not None and found.interface is not None, (0, 0)
     if found is None or found.interface is None:
         library = None if tune or key is None else KernelLibrary(target, keeps_all)
         found = aside(lambda: _made(graph, target, after, pipeline, tune, library))
         with stage("cache, writing"):
             cache.store(key, found)
-    return Made(found, there, key)
+        kernels = (library.known, library.known + library.written) if library is not None else kernels
+    return Made(found, there, key, kernels)
 
 
 def _made(

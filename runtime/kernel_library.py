@@ -8,20 +8,12 @@ version, and other sources may change without a kernel being compiled again.
 
 from __future__ import annotations
 
-import functools
-import hashlib
-import os
 from collections.abc import Hashable, Mapping, Sequence
-from pathlib import Path
 
-from gluonjit._version import version
 from gluonjit.codegen.target import of_code
 from gluonjit.ir.machine import Machine
 from gluonjit.runtime import cache, kernel_files
 from gluonjit.runtime.artifact import Artifact
-
-_WRITERS = ("codegen", "common", "ir")
-"""The packages that code generation consists of: it imports no others."""
 
 _KIND = "kernel "
 """How the name of a kernel's entry in the object cache begins."""
@@ -37,17 +29,19 @@ class KernelLibrary:
         self._machine = target
         self._target = repr(of_code(target))
         self._is_on = not cache.why_off()
-        self._reads_files = not keeps_all and os.environ.get("GLUONJIT_CACHE", "").strip() != "0"
+        self._reads_files = not keeps_all and kernel_files.is_on()
         self._keys: dict[str, str] = {}
         """The cache's key of each kernel, by its name."""
         self._relies: dict[str, bool] = {}
         """Whether a kernel relies on open dimensions not being 1."""
         self.objects: list[bytes] = []
         """The objects of the kernels that were found."""
+        self.known = self.written = 0
+        """How many were found, and how many were not."""
 
     def name(self, kind: str, key: Hashable) -> str:
         """The name of the kernel that computes what `key` says: another one for another kernel, in every process."""
-        digest = cache.digest_by(_writers(), ("kernel", key, self._target))
+        digest = cache.digest_by(kernel_files.writers(), ("kernel", key, self._target))
         name = f"k{digest[:16]}_{kind}"
         self._keys[name] = digest
         return name
@@ -59,6 +53,7 @@ class KernelLibrary:
         if found is None and self._is_on:
             found = cache.entry(key)
         if found is not None:
+            self.known += 1
             self.objects += found.objects
             self._relies[name] = found.relies
         return found is not None
@@ -67,6 +62,7 @@ class KernelLibrary:
         return self._relies[name]
 
     def note(self, name: str, relies: bool) -> None:
+        self.written += 1
         self._relies[name] = relies
 
     def keep(self, kernels: Mapping[str, Sequence[bytes]]) -> None:
@@ -85,15 +81,3 @@ def kept() -> dict[str, bytes]:
         if entry.name.startswith(_KIND):
             found[entry.key] = entry.path.read_bytes()
     return found
-
-
-@functools.cache
-def _writers() -> bytes:
-    """A digest of what writes kernels."""
-    from llvmlite import binding
-
-    found = hashlib.sha256(repr((version, binding.llvm_version_info)).encode())
-    for source in cache.sources(f"gluonjit.{part}" for part in _WRITERS):
-        content = Path(source).read_bytes()
-        found.update(f"{source.name} {len(content)} ".encode() + content)
-    return found.digest()

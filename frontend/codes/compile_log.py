@@ -108,10 +108,15 @@ class Event:
     """Whether the code was in the object cache."""
     line: Loc
     """The user's line that made the call."""
+    kernels: tuple[int, int] = (0, 0)
+    """How many kernels of compiled code were made before, in the object cache or a file, and how many it has; zeros if
+    that is not known."""
 
     def __str__(self) -> str:
         took = f" in {_duration(self.seconds)}" if self.seconds else ""
         took += ", from the object cache" if self.cached else ""
+        if self.kernels[0]:
+            took += ", {} of {} kernels made before".format(*self.kernels)
         of = f" for {self.signature}" if self.signature else ""
         at = f"  at {shown(self.line)}" if str(self.line) else ""
         return f"{self.what}{of}{took}: {self.why}{at}"
@@ -142,9 +147,10 @@ class CompileLog:
         seconds: float = 0.0,
         cached: bool = False,
         line: Loc | None = None,
+        kernels: tuple[int, int] = (0, 0),
     ) -> None:
         """`line`: of the call, if it is on another thread; else it is where the program is now."""
-        event = Event(what, why, str(signature), seconds, cached, user_loc() if line is None else line)
+        event = Event(what, why, str(signature), seconds, cached, user_loc() if line is None else line, kernels)
         with self.lock:
             self.events.append(event)
             self.counts[what] += 1

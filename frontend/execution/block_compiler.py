@@ -377,7 +377,8 @@ class BlockCompiler:
         self, what: str, why: str, signature: Signature, callee: Callee, seconds: float, line: Loc | None = None
     ) -> None:
         """Notes that code has been made. Warns when that was so often that the program should do something about it."""
-        self.log.add(what, why, signature, seconds, isinstance(callee, Executable) and callee.was_cached, line)
+        cached, kernels = (callee.was_cached, callee.kernels) if isinstance(callee, Executable) else (False, (0, 0))
+        self.log.add(what, why, signature, seconds, cached, line, kernels)
         if what == COMPILED:
             self._count += 1
             if self._count == MANY:

@@ -74,8 +74,11 @@ def answer(**how):
 
 
 def test_kernels_of_a_file_are_not_written_again(written, copy, monkeypatch):
-    found = answer()
-    assert not written
+    copy.rename(copy.with_suffix(".there"))
+    copy.symlink_to(copy.with_suffix(".there"))
+    block = net()
+    found = block(mx.nd.array(X)).asnumpy()
+    assert not written and "7 of 7 kernels made before" in str(block.explain())
     monkeypatch.setenv("GLUONJIT_KERNELS", "")
     cache.clear()
     assert np.array_equal(answer(), found) and len(written) >= 2
@@ -118,9 +121,10 @@ def pipe(path):
     os.mkfifo(path)
 
 
-def link(path):
-    path.rename(path.with_suffix(".there"))
-    path.symlink_to(path.with_suffix(".there"))
+def other_sources(path):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernel_files, "writers", lambda: b"others")
+        path.write_bytes(b"".join(kernel_files.packed(host(), {"0" * 64: b"x"})))
 
 
 WRONG = {
@@ -129,8 +133,8 @@ WRONG = {
     "cut off": lambda path: path.write_bytes(path.read_bytes()[:100]),
     "of another machine": foreign,
     "others may write": lambda path: path.chmod(0o666),
+    "of other sources": other_sources,
     "a pipe": pipe,
-    "a link": link,
 }
 
 
@@ -166,7 +170,7 @@ def test_damaged_files(copy):
 @pytest.mark.parametrize(
     "words",
     [b"", b"[]", b"{}", b'{"machine": 1, "kernels": []}', b'{"kernels": {"a": 1}}', b"[" * 9999, b"\xff"]
-    + [b'{"machine": "x", "kernels": {"a": [Infinity, 1]}}'],
+    + [b'{"cpu": 1, "machine": 1, "version": 1, "writers": 1, "kernels": {"a": [Infinity, 1]}}'],
 )
 def test_headers_of_nonsense(copy, words):
     length = len(words).to_bytes(8, "little")
@@ -200,13 +204,13 @@ def test_machines_that_share_code():
 
 
 def test_keys_of_kernels_do_not_depend_on_where_the_sources_lie(tmp_path, monkeypatch):
-    before = kernel_library._writers()
-    kernel_library._writers.cache_clear()
+    before = kernel_files.writers()
+    kernel_files.writers.cache_clear()
     found = {e.path: e for e in cache.sources(f"gluonjit.{part}" for part in ("codegen", "common", "ir"))}
     assert any(path.endswith("winograd.py") for path in found) and not any("passes" in Path(p).parts for p in found)
     for path in list(found)[::40]:
         os.utime(path)
-    assert kernel_library._writers() == before
+    assert kernel_files.writers() == before
 
 
 def test_the_log_has_the_graphs_as_they_were(made):
@@ -290,9 +294,22 @@ def test_a_model_of_the_zoo_for_another_machine(tmp_path, capsys, object_cache):
     assert not cache.entries()
 
 
+def test_a_model_of_a_file(tmp_path, capsys, object_cache, root):
+    model = [f"{root / 'examples' / 'lenet.py'}:net"]
+    assert main(["warm", *model, "--input", "2x1x28x28", "--train"]) == 0
+    assert kernel_library.kept()
+    assert main(["warm", *model]) == 1
+    assert "--input" in capsys.readouterr().err
+
+
 def test_errors(tmp_path, capsys, object_cache):
-    assert main(["warm", "--from-log", str(tmp_path)]) == 1
-    assert "there is no graph in" in capsys.readouterr().err
+    for words, said in (
+        ([str(tmp_path)], "there is no graph in"),
+        ([str(tmp_path / "no")], "there is no folder"),
+        ([str(tmp_path), "--batch", "4"], "--batch, --train and --no-winograd are for models"),
+    ):
+        assert main(["warm", "--from-log", *words]) == 1
+        assert said in capsys.readouterr().err
     assert main(["warm", "resnet18"]) == 1
     assert "did you mean" in capsys.readouterr().err
     assert main(["warm", "mobilenet0.25", "--output", str(tmp_path / "no" / "f")]) == 1

@@ -18,7 +18,8 @@ def add_commands(commands: Any) -> None:
         help="fill the object cache ahead",
         description="Compiles a model as hybridize() and a first call would, and keeps the code in the object cache, "
         "and the parameters packed for it beside that: a process that calls the model with such inputs later compiles "
-        "and packs nothing. In a container's build, set GLUONJIT_CACHE_DIR to a folder of the image. "
+        "and packs nothing. In a container's build, set GLUONJIT_CACHE_DIR to a folder of the image, and "
+        "`chmod -R a+rX` it if another user will read it. "
         "With --train it takes two steps of training, so that both halves of the gradient are kept; `gluonjit dump "
         "--stage forward` and `--stage backward` print these.",
         epilog="examples:\n  gluonjit compile examples/fire-symbol.json examples/fire-0000.params "

@@ -15,11 +15,13 @@ from typing import Any
 
 from gluonjit.base import MXNetError
 from gluonjit.common.quantities import bytes_text, seconds_text
+from gluonjit.files import formats
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.types import IRError
 from gluonjit.tools.cli import inputs
-from gluonjit.tools.cli.loading import load_graph
-from gluonjit.tools.cli.models import add_no_winograd, add_train, calling, image_of_the_zoo, of_the_zoo
+from gluonjit.tools.cli.files import is_symbol
+from gluonjit.tools.cli.loading import is_python, load_graph
+from gluonjit.tools.cli.models import add_no_winograd, add_train, calling, image_of_the_zoo, load_model
 
 FAMILIES = (
     *("alexnet", "densenet121", "inceptionv3", "mobilenet1.0", "mobilenetv2_1.0", "resnet18_v1", "resnet50_v1"),
@@ -32,20 +34,22 @@ def add_commands(commands: Any) -> None:
     p = commands.add_parser(
         "warm",
         help="compile kernels before they are needed",
-        description="Compiles models of the zoo, or what a program was seen to compile, and keeps the code in the "
-        "object cache. It keeps kernels one by one, so other models with such layers find theirs, too, and start "
-        "several times as fast, though they were never compiled. With --output, the kernels go to a file, which a "
-        "wheel or an image can hold, for all users of a machine; processes read the files that the environment "
-        "variable GLUONJIT_KERNELS lists. No model is run.",
+        description="Compiles models, or what a program was seen to compile, and keeps the code in the object cache: "
+        "kernels one by one, so that other models with such layers find theirs, too, and start several times as fast, "
+        "though they were never compiled. With --output, the kernels go to a file, which a wheel or an image can hold, "
+        "for all users of a machine; processes read the files that the environment variable GLUONJIT_KERNELS lists "
+        "(`gluonjit doctor` says which are of use). Another version of gluonjit needs a new file. No model is run.",
         epilog="examples:\n  gluonjit warm\n  gluonjit warm --train --batch 16 --batch 32 resnet18_v1 resnet50_v1\n"
+        "  gluonjit warm examples/lenet.py:net --input 16x1x28x28 --output lenet.kernels\n"
         "  gluonjit warm --target znver4 --output znver4.kernels\n"
-        "  GLUONJIT_GRAPHS=seen python program.py; gluonjit warm --from-log seen",
+        "  GLUONJIT_GRAPHS=$PWD/seen python program.py; gluonjit warm --from-log seen",
     )
     p.add_argument(
         "models",
         nargs="*",
-        metavar="ZOO-NAME",
-        help=f"models of the zoo (default, without --from-log: one of each family, {', '.join(FAMILIES)})",
+        metavar="MODEL",
+        help="models, FILE.py:NAME, model-symbol.json, model.onnx or ZOO-NAME; those that are not of the zoo need "
+        f"--input (default, without --from-log: one of each family of the zoo, {', '.join(FAMILIES)})",
     )
     inputs.add_option(p)
     p.add_argument(
@@ -53,17 +57,21 @@ def add_commands(commands: Any) -> None:
         type=inputs.at_least(1),
         action="append",
         metavar="N",
-        help="without --input: how many images a model is called with, of the size that it was made for (default: 1); "
-        "repeat for several",
+        help="how many images a model of the zoo is called with, of the size that it was made for, if there is no "
+        "--input (default: 1); repeat for several",
     )
     p.add_argument(
         "--from-log",
         metavar="FOLDER",
         help="compile the graphs in FOLDER: those that programs compiled while the environment variable "
-        "GLUONJIT_GRAPHS named it",
+        "GLUONJIT_GRAPHS named it, for training and steps of optimizers as well; one that cannot be compiled is left "
+        "out, and the exit status is 1",
     )
     p.add_argument(
-        "--target", default="host", help="the machine to compile for, such as x86-64-v3 or znver4 (default: this one)"
+        "--target",
+        default="host",
+        help="the machine to compile for, such as znver4; a process on a machine that is no such one uses the code if "
+        "the environment variable GLUONJIT_TARGET has the same name there, as for x86-64-v3 (default: this one)",
     )
     p.add_argument("-o", "--output", metavar="FILE", help="write the kernels to FILE, not to the object cache")
     add_train(p)
@@ -77,6 +85,11 @@ def _run(arguments: argparse.Namespace) -> None:
     from gluonjit.runtime import cache, kernel_files, kernel_library
     from gluonjit.runtime.compiler import artifact_of
 
+    if arguments.from_log is not None:
+        if not Path(arguments.from_log).is_dir():
+            raise IRError(f"--from-log: there is no folder {arguments.from_log}")
+        if (arguments.train or arguments.batch or arguments.input or arguments.no_winograd) and not arguments.models:
+            raise IRError("--input, --batch, --train and --no-winograd are for models; a log has graphs as they are")
     target = host() if arguments.target == "host" else named(arguments.target)
     output, left_out = arguments.output, 0
     if output is not None and not Path(output).absolute().parent.is_dir():
@@ -138,10 +151,7 @@ def _graphs(arguments: argparse.Namespace) -> Iterator[tuple[str, Callable[[], G
         for path in found:
             yield path.stem, partial(load_graph, str(path)), graph_log.pipeline_of(path, steps)
     for name in arguments.models or ([] if arguments.from_log is not None else FAMILIES):
-        image = image_of_the_zoo(name).removeprefix("1x")
-        for shapes in (
-            [arguments.input] if arguments.input else [[inputs.parse(f"{n}x{image}")] for n in arguments.batch or [1]]
-        ):
+        for shapes in _inputs(name, arguments):
             for half, graph in _of_model(name, shapes, arguments.train):
                 yield f"{name}{half}", partial(_given, graph), steps
 
@@ -150,19 +160,28 @@ def _given(graph: Graph) -> Graph:
     return graph
 
 
+def _inputs(name: str, arguments: argparse.Namespace) -> list[list[inputs.Input]]:
+    """The inputs of each call of a model."""
+    if arguments.input:
+        return [arguments.input]
+    if is_python(name) or is_symbol(name) or name.endswith(formats.ENDINGS):
+        raise IRError(f"{name} is no model of the zoo: --input says for which inputs it is compiled")
+    image = image_of_the_zoo(name).removeprefix("1x")
+    return [[inputs.parse(f"{n}x{image}")] for n in arguments.batch or [1]]
+
+
 def _of_model(name: str, shapes: Sequence[inputs.Input], training: bool) -> Iterator[tuple[str, Graph]]:
-    """What is compiled of a model of the zoo for such inputs, and what its name is followed by."""
+    """What is compiled of a model for such inputs, and what its name is followed by."""
     from gluonjit.execution.block_compiler import trace_call
     from gluonjit.execution.inspecting import without_gradient
     from gluonjit.ir.sizes import with_usual_names
     from gluonjit.language.modes import predict_mode, train_mode
     from gluonjit.tools.cli.dump import with_gradient
 
-    block = of_the_zoo(name, None, zeros=True)
-    given = inputs.positional(shapes, 0)
-    dynamic = inputs.dynamic(shapes, block._argument_names(len(given)))
+    model = argparse.Namespace(model=name, params=None, input=[*shapes], seed=0, zeros=True)
+    block, given = load_model(model)
     with train_mode() if training else predict_mode(), calling(name, given):
-        graph = trace_call(block, given, dynamic)
+        graph = trace_call(block, given, model.dynamic)
     if not training:
         yield "", with_usual_names(graph)
         return
