@@ -93,7 +93,7 @@ class Made(NamedTuple):
     key: str | None
     """Its key there; None for what is not kept."""
     kernels: tuple[int, int] = (0, 0)
-    """How many of its kernels were made before, and how many it has, if that was found out."""
+    """How many of its kernels were in files, and how many it has, if that was found out."""
 
 
 def artifact_of(
@@ -118,7 +118,7 @@ def artifact_of(
         found = aside(lambda: _made(graph, target, after, pipeline, tune, library))
         with stage("cache, writing"):
             cache.store(key, found)
-        kernels = (library.known, library.known + library.written) if library is not None else kernels
+        kernels = (library.from_files, library.asked) if library is not None else kernels
     return Made(found, there, key, kernels)
 
 

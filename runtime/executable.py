@@ -416,7 +416,7 @@ class Executable:
         self.was_cached = False
         """Whether the code was in the object cache."""
         self.kernels = 0, 0
-        """How many of its kernels were made before, and how many it has; zeros if that is not known."""
+        """How many of its kernels were in files, and how many it has; zeros if that is not known."""
         self.key: str | None = None
         """Its key there; None if it is not kept."""
         self.unread = frozenset(interface.unread)

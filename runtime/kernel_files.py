@@ -76,8 +76,8 @@ class KernelFile(NamedTuple):
         try:
             words = json.loads(header)
             places = {str(key): (int(at), int(size)) for key, (at, size) in words["kernels"].items()}
-            facts = [str(words[fact]) for fact in ("cpu", "machine", "version", "writers")]
-            return KernelFile(path, *facts, places)
+            cpu, machine, version, writers = (str(words[fact]) for fact in ("cpu", "machine", "version", "writers"))
+            return KernelFile(path, cpu, machine, version, writers, places)
         except (ValueError, OverflowError, LookupError, TypeError, AttributeError, RecursionError) as e:
             raise Corrupt from e
 

@@ -36,8 +36,8 @@ class KernelLibrary:
         """Whether a kernel relies on open dimensions not being 1."""
         self.objects: list[bytes] = []
         """The objects of the kernels that were found."""
-        self.known = self.written = 0
-        """How many were found, and how many were not."""
+        self.asked = self.from_files = 0
+        """How many kernels the graph has, and how many of them a file had."""
 
     def name(self, kind: str, key: Hashable) -> str:
         """The name of the kernel that computes what `key` says: another one for another kernel, in every process."""
@@ -50,10 +50,11 @@ class KernelLibrary:
         """Whether the kernel was compiled before; then its objects are taken."""
         key = self._keys[name]
         found = kernel_files.find(self._machine, key) if self._reads_files else None
+        self.asked += 1
+        self.from_files += found is not None
         if found is None and self._is_on:
             found = cache.entry(key)
         if found is not None:
-            self.known += 1
             self.objects += found.objects
             self._relies[name] = found.relies
         return found is not None
@@ -62,7 +63,6 @@ class KernelLibrary:
         return self._relies[name]
 
     def note(self, name: str, relies: bool) -> None:
-        self.written += 1
         self._relies[name] = relies
 
     def keep(self, kernels: Mapping[str, Sequence[bytes]]) -> None:

@@ -109,14 +109,14 @@ class Event:
     line: Loc
     """The user's line that made the call."""
     kernels: tuple[int, int] = (0, 0)
-    """How many kernels of compiled code were made before, in the object cache or a file, and how many it has; zeros if
-    that is not known."""
+    """How many kernels of compiled code were in files (`gluonjit warm`), and how many it has; zeros if that is not
+    known."""
 
     def __str__(self) -> str:
         took = f" in {_duration(self.seconds)}" if self.seconds else ""
         took += ", from the object cache" if self.cached else ""
         if self.kernels[0]:
-            took += ", {} of {} kernels made before".format(*self.kernels)
+            took += ", {} of {} kernels from files".format(*self.kernels)
         of = f" for {self.signature}" if self.signature else ""
         at = f"  at {shown(self.line)}" if str(self.line) else ""
         return f"{self.what}{of}{took}: {self.why}{at}"
