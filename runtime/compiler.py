@@ -112,14 +112,13 @@ def artifact_of(
         graph_log.note(lambda: graph, pipeline)
     with stage("cache, reading"):
         found = cache.load(key) if not keeps_all else None
-    there, kernels = found is not None and found.interface is not None, (0, 0)
+    there = found is not None and found.interface is not None
+    library = None if there or tune or key is None else KernelLibrary(target, keeps_all)
     if found is None or found.interface is None:
-        library = None if tune or key is None else KernelLibrary(target, keeps_all)
         found = aside(lambda: _made(graph, target, after, pipeline, tune, library))
         with stage("cache, writing"):
             cache.store(key, found)
-        kernels = (library.from_files, library.asked) if library is not None else kernels
-    return Made(found, there, key, kernels)
+    return Made(found, there, key, (library.from_files, library.asked) if library is not None else (0, 0))
 
 
 def _made(

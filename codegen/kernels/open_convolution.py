@@ -81,7 +81,7 @@ def with_sizes(body: Graph, anchor: Op, opening: Opening) -> Graph | None:
         env[v] = b.input(v.name, v.type.with_shape(shape))
     before = feeding(body, anchor)
     for op in body.ops:
-        attrs = _attributes(op, op in before, opening) if op not in before or opening.has_channels else op.attrs
+        attrs = _attributes(op, op in before, opening)
         if attrs is None:
             return None
         try:
@@ -95,6 +95,8 @@ def _attributes(op: Op, is_before: bool, opening: Opening) -> Mapping[str, Any] 
     """The op's attributes with open sizes. `is_before`: it restores weights."""
     attrs = dict(op.attrs)
     if is_before:
+        if not opening.has_channels:
+            return attrs
         if op.name == "reshape":
             attrs["shape"] = opening.of_weights(op.result.shape)
         elif op.name == "slice":
