@@ -147,6 +147,12 @@ class Module:
         """An empty metadata node."""
         return self.metadata("!{}")
 
+    @cached_property
+    def aligned_loop(self) -> str:
+        """The metadata of the branch back of a loop whose code begins with a line of the instruction cache."""
+        align = self.metadata(f'!{{!"llvm.loop.align", i32 {self.target.line}}}')
+        return self.metadata(f"distinct !{{!{len(self._metadata)}, {align}}}")
+
     @property
     def nontemporal(self) -> str:
         """The metadata of a non-temporal store."""
@@ -476,9 +482,16 @@ class Function:
 
     @contextmanager
     def for_(
-        self, start: Any, stop: Any, step: int = 1, carried: Sequence[tuple[str, str]] = (), hint: str = "i"
+        self,
+        start: Any,
+        stop: Any,
+        step: int = 1,
+        carried: Sequence[tuple[str, str]] = (),
+        hint: str = "i",
+        aligned: bool = False,
     ) -> Iterator[Loop]:
-        """`for index in range(start, stop, step)`, step > 0; `carried` are (type, initial value) pairs.
+        """`for index in range(start, stop, step)`, step > 0; `carried` are (type, initial value) pairs. `aligned`: its
+        code begins with a cache line.
 
         Bounds are Python integers, open extents or i64 values. Unless they are integers with start < stop, the loop may
         not run at all; its results are then the initial values.
@@ -515,7 +528,8 @@ class Function:
         added = self.op(f"add nsw i64 {loop.index}, {step}", hint)
         lines.append(f'  {following} = call i64 asm "", "=r,0"(i64 {added})')
         again = self.op(f"icmp slt i64 {following}, {stop}", "c")
-        self.emit(f"br i1 {again}, label %{body}, label %{exit}")
+        align = f", !llvm.loop {self.module.aligned_loop}" if aligned else ""
+        self.emit(f"br i1 {again}, label %{body}, label %{exit}{align}")
         self.begin(exit)
         loop.results = loop._next
         if guarded:
