@@ -28,6 +28,11 @@ _OVERLAP = 0.15
 LOADS = 0.7
 """The share of a tile's loads that begin in time where its rows lie a line or more apart. Of tiles of one vector,
 which load once per multiply-add, a Zen 3 reached 40 to 60 % of the peak, of those of two or three 65 to 90."""
+_WAITING = 0.45
+"""How much longer multiply-adds take where all slots for loads are used, and by the square of their share where not all
+are: then a load more often finds none free when it is wanted. With 16 registers, a Zen 3 took 0.88 to 0.99 of the time
+with 4x24 that it took with 5x16, which loads 1.2 times as often. With 32, tiles have few loads to wait for: 13x32, 8x48
+and 6x64 were within 3 %."""
 ANYWHERE = 1
 """For the bytes that rows lie apart: estimates leave out what their places cost, as those of Winograd convolutions do,
 whose other constants were measured so."""
@@ -67,6 +72,8 @@ def term_cycles(rows: int, vectors: int, target: Machine, halved: bool = False, 
     if registers(rows, vectors, target, halved) >= target.num_vector_registers - 1:
         multiply_adds *= 1.03  # weights cannot be loaded ahead of their use
     stream = vectors * target.vector_bits / 8 / target.l2_rate
+    if loads == LOADS and target.num_vector_registers < 32:
+        multiply_adds *= 1 + _WAITING * ((rows + vectors) / target.units / multiply_adds) ** 2
     return max(multiply_adds, (rows + vectors) / (loads * target.units), stream) + _OVERLAP * stream
 
 

@@ -235,14 +235,15 @@ def panel_variants(f: Function, dtype: Any, n: Extent, columns: int, panel: Any,
     if divides(columns, n):
         yield Tile(f, dtype, columns // lanes)
         return
-    if isinstance(n, Dim):
+    rest = n.terms.get((), 0) % columns if isinstance(n, Dim) else n % columns
+    if not divides(columns, n - rest):
         yield from _open_panel_variants(f, dtype, n, columns, panel)
         return
-    full, rest = divmod(n, columns)
+    full = (n - rest) // columns
     if full:
-        with f.if_(f.op(f"icmp ult i64 {panel}, {full}")):
+        with f.if_(f.op(f"icmp ult i64 {panel}, {f.extent(full)}")):
             yield Tile(f, dtype, columns // lanes)
-        with f.if_(f.op(f"icmp eq i64 {panel}, {full}")):
+        with f.if_(f.op(f"icmp eq i64 {panel}, {f.extent(full)}")):
             yield _narrow(f, dtype, rest, lanes, halved)
     else:
         yield _narrow(f, dtype, rest, lanes, halved)

@@ -2,8 +2,9 @@
 
 Rows, terms and columns become open dimensions, and the call passes their sizes and how many register tiles a block has.
 Rows are so many that the last tile may begin earlier (`row_tiles`), terms a multiple of a vector that no machine
-exceeds, and columns one of a panel: so no tile is lower or narrower than others, and no sum has a remainder. Few terms
-stay known, as what a tile fetches depends on them.
+exceeds, and columns as many panels and what the last one has: so no tile is lower than others, only those of the last
+panel may be narrower by whole vectors, and no sum has a remainder. Few terms stay known, as what a tile fetches depends
+on them.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ def any_product(op: Op, target: Machine) -> AnySize | None:
         return None
     (m, k), n, sizes = a.shape, y.shape[-1], dict[str, int]()
     least = OVERLAPPING * plan.rows
-    if m < least + LOWEST or n % plan.columns or n < LOWEST * plan.columns:
+    rest = n % plan.columns
+    if m < least + LOWEST or rest % target.lanes(y.dtype) or n - rest < LOWEST * plan.columns:
         return None
     sizes["m"], sizes[BLOCK] = m - least, plan.block
     unit = target.line // y.dtype.itemsize
@@ -73,7 +75,7 @@ def any_product(op: Op, target: Machine) -> AnySize | None:
             sizes[FAR] = far + 1
     elif k >= n:
         return None
-    columns = opened_axis("n", n, plan.columns, sizes)
+    columns = opened_axis("n", n - rest, plan.columns, sizes) + rest
     opened = _with_sizes(body, anchor, _Sizes(m, k, n), _Sizes(named("m") + least, terms, columns))
     return None if opened is None else AnySize.of(op, opened, sizes, replace(plan, block=0, ahead=ahead))
 
@@ -97,7 +99,8 @@ def _with_sizes(body: Graph, anchor: Op, known: _Sizes, opened: _Sizes) -> Graph
         if v is a:
             shape: Shape | None = (rows, terms)
         elif v is w:
-            shape = (columns // v.shape[-1], terms, v.shape[-1])
+            panels = -(-columns // v.shape[-1])
+            shape = (panels, terms, v.shape[-1])
         else:
             shape = of_result.get(v.shape)
         if shape is None:
@@ -107,7 +110,9 @@ def _with_sizes(body: Graph, anchor: Op, known: _Sizes, opened: _Sizes) -> Graph
         attrs: dict[str, Any] = dict(op.attrs)
         if op in before:
             if op.name == "reshape":
-                attrs["shape"] = (terms, columns)
+                attrs["shape"] = (terms, panels * w.shape[-1])
+            elif op.name == "slice":
+                attrs["size"] = (terms, columns)
             elif op.name != "transpose":
                 return None
         elif op.name == "broadcast":

@@ -217,8 +217,9 @@ def _in_parts(graph, target):
 @pytest.mark.parametrize("name", TARGETS)
 def test_which_loops_run_by_parts_of_the_rows(name):
     target = runnable(name)
-    # Tiles of x86-64-v2 are so small that the order of a row's sums depends on the height of its tile.
-    assert _in_parts(_recurrent(3, 64), target) == (name != "x86-64-v2")
+    assert _in_parts(_recurrent(3, 64), target)
+    # The last tile's columns are so few that the order of a row's sums depends on the tile's height.
+    assert not _in_parts(_recurrent(3, 50), target)
     assert not _in_parts(_recurrent(3, 64, meets=True), target)
     assert not _in_parts(_recurrent(3, 64, conditional=True), target)
     assert not _in_parts(with_sizes(_recurrent(3, 64), {"n": 40}), target)

@@ -268,6 +268,7 @@ ANY_SIZE = {
     "rows that stay near": [(1103, 384, 64), (1103, 192, 96), (640, 192, 96)],
     "rows that are fetched ahead": [(1103, 192, 1024), (1103, 384, 640), (1300, 192, 1024)],
     "few terms": [(1103, 384, 48), (1103, 192, 48), (800, 384, 48)],
+    "a last panel of fewer vectors": [(1103, 400, 64), (1103, 208, 64), (1103, 592, 64)],
 }
 
 
@@ -319,7 +320,7 @@ def test_layers_of_other_sizes_compile_no_product(object_cache, lowered):
 
 OWN_SIZE = {
     "few rows": (100, 384, 64),
-    "a panel that is not full": (640, 200, 64),
+    "a vector that is not full": (640, 196, 64),
     "a remainder of terms": (640, 384, 100),
 }
 
