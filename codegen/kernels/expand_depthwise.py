@@ -92,7 +92,8 @@ class _ExpandDepthwise:
                 # The last tile ends where the pixels end, and may compute some of them again.
                 row = f.add(origin, f.min(f.mul(loop.index, self.rows), f.sub(pixels, self.rows)))
                 x = f.gep(self.scalar, product.a, f.mul(row, product.a_strides[-2]))
-                product.tile(tile, self.rows, [row, channel], x, w, loop.index)
+                acc = product.tile(tile, self.rows, [row, channel], x, w, loop.index)
+                product.epilogue.write(tile, acc, [row, channel])
         self.depthwise.x = self._before(f.add(f.mul(above, self.columns), channel))
 
     def _before(self, elements: Any) -> str:

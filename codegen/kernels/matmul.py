@@ -5,18 +5,21 @@ in P panels of nr, padded with zeros, so that one panel is read from front to en
 vector of the last panel hold the same columns (`tiles.Tile`).
 
 If the plan is `reversed`, and if one tile has all rows, a thread computes its panels from the last to the first.
+
+If the plan has a `part`, a thread sums up so many terms for all of its tiles of a block, then as many more. The rows of
+a part stay in the second-level cache, a panel in the first; what tiles have summed up waits in scratch memory.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from gluonjit.codegen.kernels.epilogue import Epilogue, find_anchor
 from gluonjit.codegen.kernels.matmul_sizes import BLOCK, FAR, FEW_TERMS, SPREAD, any_product, is_worth_it, tiles_ahead
 from gluonjit.codegen.kernels.row_tiles import RowTiles, lowest_height
-from gluonjit.codegen.kernels.tiles import Fetch, Fetches, Tile, chains, prefetch
+from gluonjit.codegen.kernels.tiles import Fetch, Fetches, Rows, Tile, chains, prefetch
 from gluonjit.codegen.text.kernel_code import writes
 from gluonjit.codegen.text.llvm import Function, Module
 from gluonjit.ir.dims import Dim, Extent, divides, hint, is_static, named
@@ -45,6 +48,16 @@ def _same_sums(op: Op, target: Machine, least: int) -> bool:
 def lower_matmul(name: str, op: Op, module: Module) -> None:
     """Appends the kernel to the module."""
     Product(module.function(name), op).write()
+
+
+class _Terms(NamedTuple):
+    """The terms that a panel's tiles sum up: all, or a part."""
+
+    first: Any = 0
+    slot: Any = 0
+    """Tile t has slot `slot` + t of `Product.sums`."""
+    are_new: str = "false"
+    """Whether this is the first panel for which a thread reads the part of the rows (i1)."""
 
 
 class Product:
@@ -78,6 +91,9 @@ class Product:
         if self.backwards and not isinstance(self.tiles.count, int):
             self.is_one = f.op(f"icmp eq i64 {f.extent(self.tiles.count)}, 1")
         self.panel_size = self.k * self.columns if self.packed else self.columns
+        self.part = plan.part or self.k
+        self.sums = f.table(len(body.inputs) + 1) if plan.part else ""
+        """What tiles have summed up, each in `rows` · `columns` elements: scratch memory, if there are parts."""
 
     def write(self) -> None:
         f, count, images = self.f, self.tiles.count, math.prod(self.batch)
@@ -103,7 +119,17 @@ class Product:
         first = f.mul(block, self.block)
         height = f.min(self.block, f.sub(self.tiles.count, first))
         at = unravel(f, image, self.batch)
-        with f.if_(f.op(f"icmp slt i64 {start}, {stop}")), f.repeat([("i64", start)]) as loop:
+        with f.if_(f.op(f"icmp slt i64 {start}, {stop}")):
+            if not self.sums:
+                self._panels(at, first, height, start, stop, 0)
+                return
+            with f.for_(0, self.k, self.part, hint="part") as part:
+                self._panels(at, first, height, start, stop, part.index)
+
+    def _panels(self, at: list[Any], first: Any, height: Any, start: Any, stop: Any, part: Any) -> None:
+        """`_block`, for the terms from number `part` on: of a block of `height` tiles, `first` the first."""
+        f = self.f
+        with f.repeat([("i64", start)]) as loop:
             (number,) = loop.carried
             panel, one = f.div(number, height), f.mod(number, height)
             if self.backwards:
@@ -114,48 +140,85 @@ class Product:
             number = f.add(number, f.sub(end, one))
             loop.next(number)
             loop.again = f.op(f"icmp slt i64 {number}, {stop}")
-            self._panel(at, panel, f.add(first, one), f.add(first, end))
+            terms = _Terms()
+            if self.sums:
+                is_new = f.op(f"icmp eq i64 {panel}, {f.div(start, height)}")
+                terms = _Terms(part, f.sub(f.mul(panel, height), f.add(first, start)), is_new)
+            self._panel(at, panel, f.add(first, one), f.add(first, end), terms)
 
-    def _panel(self, at: list[Any], panel: Any, start: Any, stop: Any) -> None:
+    def _panel(self, at: list[Any], panel: Any, start: Any, stop: Any, terms: _Terms) -> None:
         """Computes row tiles start … stop - 1 of a panel."""
-        f = self.f
+        f, part = self.f, terms.first
         w = f.gep(self.scalar, self.b, f.add(_position(f, at, self.b_strides), f.mul(panel, self.panel_size)))
-        x = f.gep(self.scalar, self.a, _position(f, at, self.a_strides))
+        x = f.gep(self.scalar, self.a, f.add(_position(f, at, self.a_strides), part))
+        w = f.gep(self.scalar, w, f.mul(part, self.b_strides[-2]))
         for tile in panel_variants(f, self.dtype, self.n, self.columns, panel, self.halved):
             for number, row, rows in self.tiles.each(start, stop):
                 place = [*at, row, f.mul(panel, self.columns)]
                 line = f.gep(self.scalar, x, f.mul(row, self.a_strides[-2]))
-                self.tile(tile, rows, place, line, w, f.sub(number, start))
+                if self.sums and self.ahead:
+                    with f.if_(terms.are_new):
+                        self._touch_rows(line, rows)
+                acc = self.tile(tile, rows, place, line, w, f.sub(number, start))
+                if self.sums:
+                    self._add_part(tile, acc, place, part, f.add(number, terms.slot))
+                else:
+                    self.epilogue.write(tile, acc, place)
 
-    def tile(self, tile: Tile, rows: int, place: list[Any], x: str, w: str, number: Any) -> None:
-        """Computes a register tile: the `number`-th of those that the thread computes in this panel."""
+    def _touch_rows(self, x: str, rows: int) -> None:
+        """Prefetches the part of the rows of the tile below one at `x`. They need not exist."""
+        f, size = self.f, self.dtype.itemsize
+        with f.for_(0, self.part, f.target.line // size, hint="line") as loop:
+            for r in range(rows, 2 * rows):
+                at = f.add(loop.index, f.mul(r, self.a_strides[-2]))
+                prefetch(f, f.op(f"getelementptr {self.scalar}, ptr {x}, i64 {f.extent(at)}"), 0, nearest=False)
+
+    def _add_part(self, tile: Tile, acc: Rows, place: list[Any], part: Any, slot: Any) -> None:
+        """Adds a tile's sums to those of the terms before `part`, and finishes it after the last ones."""
+        f, t = self.f, tile.vector
+        begin = f.gep(self.scalar, self.sums, f.mul(slot, self.rows * self.columns))
+        places = [f.gep(t, begin, k) for k in range(len(acc) * tile.vectors)]
+        values, before = [v for row in acc for v in row], f.scope.label
+        with f.if_(f.op(f"icmp sgt i64 {part}, 0")) as then:
+            added = [f.op(f"fadd {t} {f.load(t, p)}, {v}") for p, v in zip(places, values)]
+        sums = [f.op(f"phi {t} [ {v}, %{before} ], [ {total}, %{then.label} ]") for v, total in zip(values, added)]
+        is_last = f.op(f"icmp eq i64 {part}, {f.extent(self.k - self.part)}")
+        with f.if_(is_last):
+            rows = [sums[k : k + tile.vectors] for k in range(0, len(sums), tile.vectors)]
+            self.epilogue.write(tile, rows, place)
+        with f.if_(f.op(f"xor i1 {is_last}, true")):
+            for value, p in zip(sums, places):
+                f.store(t, value, p)
+
+    def tile(self, tile: Tile, rows: int, place: list[Any], x: str, w: str, number: Any) -> Rows:
+        """The sums of a register tile: the `number`-th of those that the thread computes in this panel. `x`, `w`: its
+        first row, and the panel, at the first of `part` terms."""
         ahead = self._tiles_ahead(rows)
-        if ahead != 0 and self.k < FEW_TERMS:
+        if ahead != 0 and self.part < FEW_TERMS:
             later = [*place[:-2], self.f.add(place[-2], self.f.mul(ahead, rows)), place[-1]]
             self.epilogue.prefetch(tile, rows, later, written=True)
         else:
             self.epilogue.prefetch(tile, rows, place)
         weights = self._following(w, number)
         fetch: Fetch | Fetches | None = weights
-        if ahead != 0 and self._reads_on() and self.a_strides[-2] == self.k:
+        if ahead != 0 and not self.sums and self._reads_on() and self.a_strides[-2] == self.k:
             size = rows * self.dtype.itemsize
             offset = self.f.mul(ahead, size * self.k)
             begin = self.f.op(f"getelementptr i8, ptr {x}, i64 {self.f.extent(offset)}")  # need not exist
             following = Fetch(begin, size, nearest=False)
             fetch = following if weights is None else Fetches((weights, following))
         self._touch_following(w, number)
-        acc = tile.contract(
+        return tile.contract(
             tile.zeros(rows),
             x,
             [r * self.a_strides[-2] for r in range(rows)],
             w,
-            self.k,
+            self.part,
             w_step=self.b_strides[-2],
             aligned=self.packed,
             ahead=fetch is None and self.packed and hint(self.panel_size) * self.dtype.itemsize > self.f.target.l1,
             fetch=fetch,
         )
-        self.epilogue.write(tile, acc, place)
 
     def _tiles_ahead(self, rows: int) -> Any:
         """How many tiles of the panel come before the one whose rows a tile of this height prefetches. 0 if its own
@@ -185,7 +248,7 @@ class Product:
                 number = f.min(number, tiles - 1)  # there may be more of them
             step = -(-size // tiles)
         panel = f.gep(self.scalar, w, self.panel_size)
-        return Fetch(f.gep("i8", panel, f.mul(number, f.mul(step, self.k))), step, nearest=False)
+        return Fetch(f.gep("i8", panel, f.mul(number, f.mul(step, self.part))), step, nearest=False)
 
     def _touch_following(self, w: str, number: Any) -> None:
         """Prefetches a tile's part of the next panel's rows, where panels are read as they lie: `_following` for what
@@ -195,7 +258,7 @@ class Product:
         f, apart, tiles = self.f, self.b_strides[-2], min(self.block, self.tiles.low)
         if tiles < SPREAD or not is_static((self.n, self.k, apart)) or self.n <= self.columns:
             return
-        rows = -(-self.k // tiles)
+        rows = -(-self.part // tiles)
         if rows <= _TOUCHED:
             first = f.gep(self.scalar, w, f.add(self.columns, f.mul(number, rows * apart)))
             for row in range(rows):

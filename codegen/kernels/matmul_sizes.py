@@ -67,7 +67,9 @@ def any_product(op: Op, target: Machine) -> AnySize | None:
     far = tiles_ahead(plan.rows, k, y.dtype.itemsize)
     ahead = plan.ahead and is_worth_it(far, plan.block)
     terms: Extent = k
-    if k >= FEW_TERMS and k % unit == 0:
+    if plan.part:
+        terms = opened_axis("k", k, plan.part, sizes)
+    elif k >= FEW_TERMS and k % unit == 0:
         lowest = FEW_TERMS - LOWEST * unit
         terms = opened_axis("k", k - lowest, unit, sizes) + lowest
         ahead = ahead and k >= n

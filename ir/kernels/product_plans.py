@@ -55,6 +55,11 @@ class Matmul(Product, kernel="matmul"):
     halved: Annotated[bool, "two rows share the register of the last columns, which panels hold twice"] = False
     reversed: Annotated[bool, "panels are read from the last to the first, if one tile has all rows"] = False
     ahead: Annotated[bool, "tiles prefetch rows to read and to write, as no near cache holds them"] = False
+    part: Annotated[
+        int,
+        "terms that are summed up for all of a block's tiles before the next ones, as caches hold no panel; 0: all",
+        range(2**31),
+    ] = 0
 
     shares = "register tiles: by blocks of rows, then panels"
     reads_lines = True

@@ -9,7 +9,7 @@ from gluonjit.codegen.kernels.matmul_sizes import any_product
 from gluonjit.codegen.program import lower_kernel
 from gluonjit.codegen.target import named
 from gluonjit.codegen.text import llvm
-from gluonjit.ir.annotations import KERNEL
+from gluonjit.ir.annotations import KERNEL, SCRATCH
 from gluonjit.ir.graph import Builder
 from gluonjit.ir.interpreter import evaluate, evaluate_op
 from gluonjit.ir.kernels.product_plans import Matmul
@@ -102,6 +102,23 @@ def test_shapes(m, n, k, target):
 def test_rows_that_no_near_cache_holds(m, n, k, target):
     run = check(dense(m, n, k, "residual", params=()), runnable(target), ["loops", "matmul"], nthreads=2)
     assert [plan.ahead for op in run.graph.ops if isinstance(plan := KERNEL.of(op), Matmul)] == [True]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("m", "n", "k"), [(101, 61, 4000), (131, 8, 9216)])
+def test_long_sums_are_made_in_parts(m, n, k, target):
+    graph = dense(m, n, k, "residual", params=())
+    inputs = inputs_of(graph)
+    alone, together = (run_selected(graph, inputs, runnable(target), n) for n in (1, 3))
+    assert [p.part > 0 for op in alone.graph.ops if isinstance(p := KERNEL.of(op), Matmul)] == [True]
+    assert close(alone.outputs[0], evaluate(graph, inputs)[0][0])
+    np.testing.assert_array_equal(together.outputs[0], alone.outputs[0])
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(9, 61, 4000), (101, 61, 4001), (101, 61, 700)])
+def test_few_rows_or_terms_and_a_prime_number_of_terms_have_no_parts(m, n, k):
+    selected = run_passes(dense(m, n, k), ["fuse", "select"], target=named("x86-64-v3"))
+    assert [p.part for op in selected.ops if isinstance(p := KERNEL.of(op), Matmul)] == [0]
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -268,12 +285,14 @@ ANY_SIZE = {
     "rows that stay near": [(1103, 384, 64), (1103, 192, 96), (640, 192, 96)],
     "rows that are fetched ahead": [(1103, 192, 1024), (1103, 384, 640), (1300, 192, 1024)],
     "few terms": [(1103, 384, 48), (1103, 192, 48), (800, 384, 48)],
+    "terms in parts": [(1103, 384, 9216), (1103, 192, 6144)],
     "a last panel of fewer vectors": [(1103, 400, 64), (1103, 208, 64), (1103, 592, 64)],
 }
 
 
 def opened(m, n, k, epilogue, target):
-    """The kernel's op, with open sizes, and the operands that it takes, of a dense layer; and what it should give."""
+    """Of a dense layer: the kernel's op, with open sizes, the operands that it takes, its scratch memory, and what it
+    should give."""
     graph = dense(m, n, k, epilogue)
     inputs = inputs_of(graph)
     selected = run_passes(graph, ["fuse", "select"], target=target)
@@ -282,7 +301,9 @@ def opened(m, n, k, epilogue, target):
     for other in selected.ops:
         if other is not op:
             known.update(zip(other.results, evaluate_op(other, [known[v] for v in other.operands])))
-    return any_product(op, target), [aligned_copy(known[v]) for v in op.operands], evaluate(graph, inputs)[0][0]
+    memory = guarded(np.full(SCRATCH.of(op) or 0, 0xFF, np.uint8), at_end=True)
+    operands = [aligned_copy(known[v]) for v in op.operands]
+    return any_product(op, target), operands, memory, evaluate(graph, inputs)[0][0]
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -292,7 +313,7 @@ def test_one_kernel_serves_products_of_any_size(name, target):
     for epilogue in ("none", "residual"):
         compiled = {}
         for m, n, k in ANY_SIZE[name]:  # other tiles may be chosen for another number of rows
-            general, operands, expected = opened(m, n, k, epilogue, target)
+            general, operands, memory, expected = opened(m, n, k, epilogue, target)
             key = op_key(general.op)
             if key not in compiled:
                 module = llvm.Module(target, tuple(general.sizes))
@@ -300,7 +321,7 @@ def test_one_kernel_serves_products_of_any_size(name, target):
                 compiled[key] = loaded(module.text(), target)
             results = [guarded(np.full(expected.shape, np.nan, np.float32), at_end=True) for _ in range(2)]
             for nthreads, result in zip((1, 3), results, strict=True):
-                compiled[key].call("k", [*operands, result], nthreads, [*general.sizes.values()])
+                compiled[key].call("k", [*operands, result, memory], nthreads, [*general.sizes.values()])
             assert close(results[0], expected), difference(results[0], expected)
             np.testing.assert_array_equal(*results)
         assert len(compiled) < len(ANY_SIZE[name])
