@@ -93,12 +93,12 @@ def emit_product(site: Site, epilogue: Epilogue, left: Value, perm: Sequence[int
     )
     row_tiles = -(-height // rows)
     part = 0
-    if is_static((m, n, k)) and row_tiles >= _PART_TILES:
+    if is_static((n, k)) and row_tiles >= _PART_TILES:
         part = _part(terms, columns * item, -(-width // columns), target)
     block = _block(row_tiles, rows * (part or terms) * item, target, isinstance(m, Dim))
     sums = block * rows * -(-width // columns) * columns * item if part else 0
     if sums > _SUMS * target.l2:
-        part, sums, block = 0, 0, _block(row_tiles, rows * terms * item, target, False)
+        part, sums, block = 0, 0, _block(row_tiles, rows * terms * item, target, isinstance(m, Dim))
     if isinstance(n, Dim):
         packed = False  # the number of panels would be a quotient
         right = arranged(b, right, perm)

@@ -299,7 +299,7 @@ def panel_variants(f: Function, dtype: Any, n: Extent, columns: int, panel: Any,
         yield Tile(f, dtype, columns // lanes)
         return
     rest = n.terms.get((), 0) % columns if isinstance(n, Dim) else n % columns
-    if not divides(columns, n - rest):
+    if isinstance(n, Dim) and not divides(columns, n - rest):
         yield from _open_panel_variants(f, dtype, n, columns, panel)
         return
     full = (n - rest) // columns

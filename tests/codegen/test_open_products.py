@@ -3,7 +3,7 @@
 import pytest
 
 from gluonjit.codegen.target import named
-from gluonjit.ir.annotations import KERNEL
+from gluonjit.ir.annotations import KERNEL, SCRATCH
 from gluonjit.ir.dims import named as dim
 from gluonjit.ir.graph import Builder
 from gluonjit.ir.kernels.product_plans import Matmul
@@ -28,7 +28,10 @@ def dense(m, k, n, tile, target, epilogue=None, batch=(), **notes):
     y = b.dot_general(x, unpack(b, w, batch, k, n), contract=inner, batch=(axes, axes))
     if epilogue:
         y = epilogue(b, y)
-    return OpenKernel(b.build([y]), KERNEL(Matmul(*tile, packed=True, **notes)), ("n", "l"), target)
+    notes = KERNEL(plan := Matmul(*tile, packed=True, **notes))
+    if plan.part:
+        notes |= SCRATCH(plan.block * plan.rows * w.shape[-3] * columns * F32.itemsize)
+    return OpenKernel(b.build([y]), notes, ("n", "l"), target)
 
 
 def bias_residual_relu(b, y):
@@ -39,9 +42,10 @@ def bias_residual_relu(b, y):
 
 
 @pytest.mark.parametrize(("rows", "target"), in_turn([1, 6, 8]))
-def test_an_open_number_of_rows(rows, target):
+@pytest.mark.parametrize("part", [0, 10])
+def test_an_open_number_of_rows(rows, target, part):
     target = runnable(target)
-    kernel = dense(N, 19, 37, (rows, 2 * target.lanes(F32), 2), target, bias_residual_relu)
+    kernel = dense(N, 30 if part else 19, 37, (rows, 2 * target.lanes(F32), 2), target, bias_residual_relu, part=part)
     for n in SIZES:
         kernel.check({"n": n, "l": 2}, 3)
 
