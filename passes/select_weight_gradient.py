@@ -132,7 +132,7 @@ def _directly(
         lines = min(_near(shapes, item, target), -(-(target.l1 // _OF_L1 // (of_x + of_g)) // max(width, 1)))
     plan = replace(plan, block=max(1, min(lines, _LONGEST // max(width, 1))))
     is_far = (math.prod(map(hint, x)) + math.prod(map(hint, g))) * item > target.l2
-    plan = replace(plan, ahead=is_far and (high, wide) == (tiles, panels))
+    plan = replace(plan, ahead=is_far and not plan.copies_x and (high, wide) == (tiles, panels))
     return KERNEL(plan) | SCRATCH(WeightGradientMemory.of(plan, *shapes, item, target).elements * item)
 
 

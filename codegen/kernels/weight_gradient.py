@@ -13,7 +13,10 @@ scratch memory (`ir/kernels/weight_gradient_memory.py`). All of them take their 
 which they add, before the next one: what neighbours read of a block stays in the first-level cache. Pixels that are
 read an eighth of a page apart or further would meet in few sets of the caches, and so would rows of y: what a group
 reads of a block is then copied first, and y is written when the sums are complete. So are rows of g that would fill the
-first-level cache. Where one group has all tiles, each fetches its part of the next block meanwhile (`ahead`).
+first-level cache. Where x is copied, so is g, and a list has for each tap which pixels of both are terms: a tile's sum
+over a block is one loop then, however short rows of pixels are. Meanwhile each tile fetches its part of what is copied
+next; without copies, of the next block, where one group has all tiles (`ahead`).
+
 Threads share tiles, so sums do not depend on the number of threads, nor on the groups; a sum over a block bounds the
 rounding error of long sums.
 
@@ -25,10 +28,10 @@ number of channels (`_with_any_size`), images and pixels, of tiles in a group, a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from gluonjit.codegen.kernels.epilogue import find_anchor
 from gluonjit.codegen.kernels.matmul import panel_variants, share, unravel
@@ -86,6 +89,34 @@ def lower_weight_gradient(name: str, op: Op, module: Module) -> None:
     _Gradient(module.function(name), op).write()
 
 
+class _Block(NamedTuple):
+    """Rows of pixels, whose terms are to be added."""
+
+    span: tuple[Any, Any]
+    first: Sequence[Any]
+    """The place of the first one: the image, and where in it."""
+
+
+class _Pixels(NamedTuple):
+    """What is to be prefetched."""
+
+    first: str
+    count: Any
+    step: Any
+    """Bytes from one to the next."""
+    size: Any
+    """Bytes of each."""
+    share: Any
+    """How many are for each task of a group."""
+
+
+class _Listed(NamedTuple):
+    """The terms that are listed are to be added."""
+
+    following: Sequence[_Pixels]
+    """What is to be prefetched meanwhile, by all tasks of the group on the block."""
+
+
 class _Gradient:
     def __init__(self, f: Function, op: Op) -> None:
         self.f = f
@@ -122,14 +153,18 @@ class _Gradient:
         self.tiles = f.div(f.add(self.channels, self.rows - 1), self.rows)
         counts = ((self.tiles, self.high), (self.panels, self.wide))
         self.groups = [f.div(f.add(count, f.sub(each, 1)), each) for count, each in counts]
-        self.copies_g, self.copies_x, self.ahead = plan.copies_g, plan.copies_x, plan.ahead
+        self.copies_x, self.copies_g, self.ahead = plan.copies_x, plan.copies_g, plan.ahead
         self.sums = f.table(len(body.inputs) + 1)
         group = f.mul(f.mul(self.high, self.wide), math.prod(self.taps) * self.rows * self.columns)
         self.g_copy = f.gep(self.scalar, self.sums, group)
         self.x_copy = self.g_copy
-        if self.copies_g:
-            copied = f.mul(f.mul(self.block, self.wide), self.columns)
-            self.x_copy = f.gep(self.scalar, self.g_copy, f.mul(copied, self.count[-1]))
+        self.most: Any = f.mul(self.block, self.count[-1])
+        """Pixels of a block."""
+        if self.copies_x:
+            self.x_copy = f.gep(self.scalar, self.g_copy, f.mul(self.most, f.mul(self.wide, self.columns)))
+            copied = f.mul(self.block, f.mul(self.size[-1], self.depth))
+            self.counts = f.gep(self.scalar, self.x_copy, copied)
+            self.places = f.gep("i64", self.counts, self.taps[-1])
 
     def write(self) -> None:
         f, each = self.f, self.rows * self.columns
@@ -145,38 +180,35 @@ class _Gradient:
                 vector.store("zeroinitializer", f.gep(self.scalar, self.sums, place.index))
             with f.for_(0, lines, self.block, hint="block") as block:
                 span = block.index, f.min(f.add(block.index, self.block), lines)
-                line = unravel(f, block.index, self._lines)
                 if self.copies_g:
                     self._copy_g(at[1], span)
-                # What is copied of x is for some of the tasks, which follow each other: those of a tap along all but
-                # the last axis.
-                outer = self.taps[:-1] if self.copies_x else ()
-                some = f.div(size, math.prod(outer))
-                with f.for_(0, math.prod(outer), hint="tap") as tap:
-                    low = f.add(whole, f.mul(tap.index, some))
-                    low, high = f.max(low, begin), f.min(f.add(low, some), end)
-                    if self.copies_x:
-                        with f.if_(f.op(f"icmp slt i64 {low}, {high}")):
-                            self._copy_x(at[0], unravel(f, tap.index, [*outer]), span)
-                    self._tasks(at, f.sub(low, whole), f.sub(high, whole), span, line)
+                if self.copies_x:
+                    self._listed_tasks(at, f.sub(begin, whole), f.sub(end, whole), span)
+                else:
+                    line = unravel(f, block.index, self._lines)
+                    self._tasks(at, f.sub(begin, whole), f.sub(end, whole), _Block(span, line))
             self._tasks(at, f.sub(begin, whole), f.sub(end, whole))
 
-    def _tasks(
-        self,
-        group: list[Any],
-        first: Any,
-        last: Any,
-        span: tuple[Any, Any] | None = None,
-        line: Sequence[Any] = (),
-    ) -> None:
-        """Those with these numbers in a group, one after the other. `line`: the place of the first row in `span`."""
+    def _listed_tasks(self, group: list[Any], first: Any, last: Any, span: tuple[Any, Any]) -> None:
+        """Tasks of a group on a block, those of a tap along all but the last axis at a time."""
+        f = self.f
+        each = f.mul(f.mul(self.high, self.wide), self.taps[-1])
+        listed = _Listed(self._block_at(group, span[1]))
+        with f.for_(f.div(first, each), f.div(f.add(last, f.sub(each, 1)), each), hint="tap") as tap:
+            low, outer = f.mul(tap.index, each), unravel(f, tap.index, [*self.taps[:-1]])
+            self._copy_x(group[0], outer, span)
+            self._list(outer, span)
+            self._tasks(group, f.max(low, first), f.min(f.add(low, each), last), listed)
+
+    def _tasks(self, group: list[Any], first: Any, last: Any, terms: _Block | _Listed | None = None) -> None:
+        """Those with these numbers in a group, one after the other."""
         f = self.f
         *outer, along = self.taps
         counts = [*outer, self.wide, self.high, along]
         begin = [("i64", k) for k in unravel(f, first, counts)]
         with f.for_(first, last, 1, begin, "task") as task:
             *tap, wide, high, at = task.carried
-            self._task([*tap, at], (high, wide), group, task.index, span, line)
+            self._task([*tap, at], (high, wide), group, task.index, terms)
             task.next(*_counted_on(f, task.carried, counts))
 
     def _copy_x(self, down: Any, tap: list[Any], span: tuple[Any, Any]) -> None:
@@ -184,7 +216,7 @@ class _Gradient:
         but the last axis."""
         f, lanes = self.f, Tile(self.f, self.dtype, 1).lanes
         first = self._first_channel(f.mul(down, self.high))
-        count = f.min(f.mul(self.high, self.rows), f.sub(self.channels, first))
+        count = f.min(self.depth, f.sub(self.channels, first))
         one, vector = Tile(f, self.dtype, 1), Tile(f, self.dtype, 1).vector
         with f.for_(*span, hint="line") as line:
             inside, source = self._line_of_x(unravel(f, line.index, self._lines), tap)
@@ -201,6 +233,64 @@ class _Gradient:
                     with f.for_(f.mul(f.div(count, lanes), lanes), count, hint="channel") as c:
                         value = f.load(self.scalar, f.gep(self.scalar, x, c.index), one.bytes)
                         f.store(self.scalar, value, f.gep(self.scalar, to, c.index), one.bytes)
+
+    def _block_at(self, group: list[Any], line: Any) -> list[_Pixels]:
+        """What a group reads of the block that begins with this row of pixels, but for pixels that no tap reads."""
+        f, (down, across), item = self.f, group, self.scalar_bytes
+        place = unravel(f, line, self._lines)
+        g = f.add(self._line_of_g(place), f.mul(f.mul(across, self.wide), self.columns))
+        filters, bytes_of_g = f.mul(self.wide, self.columns), f.mul(self.g_strides[-2], item)
+        tasks = f.mul(f.mul(self.high, self.wide), math.prod(self.taps))
+
+        def share_of(pixels: Any) -> Any:
+            return f.div(f.add(pixels, f.sub(tasks, 1)), tasks)
+
+        found = [_Pixels(self._at(self.g, g), self.most, bytes_of_g, f.mul(filters, item), share_of(self.most))]
+        if all(step <= taps for step, taps in zip(self.step, self.taps, strict=True)):
+            _, there = self._line_of_x(place, [0] * (len(self.taps) - 1))
+            x = self._at(self.x, f.add(there, self._first_channel(f.mul(down, self.high))))
+            pixels = f.mul(self.block, f.mul(self.size[-1], math.prod(self.step[:-1])))
+            step, size = f.mul(self.x_strides[-2], item), f.mul(self.depth, item)
+            found.append(_Pixels(x, pixels, step, size, share_of(pixels)))
+        return found
+
+    def _fetch(self, following: Sequence[_Pixels], number: Any) -> None:
+        """Prefetches a task's part of the next block. `number`: which task of the group it is."""
+        f = self.f
+        for pixels in following:
+            first = f.mul(number, pixels.share)
+            with f.for_(first, f.min(f.add(first, pixels.share), pixels.count), hint="pixel") as pixel:
+                there = self._byte(pixels.first, f.mul(pixel.index, pixels.step))
+                with f.for_(0, pixels.size, f.target.line, hint="part") as part:
+                    prefetch(f, self._byte(there, part.index), 0, nearest=False)
+
+    def _list(self, outer: list[Any], span: tuple[Any, Any]) -> None:
+        """Lists, for each tap along the last axis, where the terms of a block are: bytes from the beginning of the
+        copies of x, and from that of a panel's copy of g in the upper half of a word."""
+        f, last, item = self.f, len(self.count) - 1, self.scalar_bytes
+        with f.for_(0, self.taps[-1], hint="along") as along:
+            shift = f.sub(f.mul(along.index, self.apart[last]), self.low[last])
+            start, stop = self._inside(last, shift)
+            begin = [("i64", k) for k in (0, *unravel(f, span[0], self._lines))]
+            with f.for_(*span, 1, begin, "line") as line:
+                number, *place = line.carried
+                inside, _ = self._line_of_x(place, outer)
+                end = stop if inside is None else f.op(f"select i1 {inside}, i64 {f.extent(stop)}, i64 {start}")
+                row = f.sub(line.index, span[0])
+                x, g = f.add(f.mul(row, self.size[-1]), shift), f.mul(row, self.count[-1])
+                to = self._listed(along.index, f.sub(number, start))
+                with f.for_(start, end, hint="pixel") as pixel:
+                    of_x = f.mul(f.add(x, f.mul(pixel.index, self.step[last])), f.mul(self.depth, item))
+                    of_g = f.mul(f.add(g, pixel.index), self.columns * item)
+                    both = f.op(f"or i64 {f.op(f'shl i64 {of_g}, 32')}, {of_x}")
+                    f.store("i64", both, f.gep("i64", to, pixel.index), 8)
+                line.next(f.add(number, f.max(f.sub(end, start), 0)), *_counted_on(f, place, self._lines))
+            f.store("i64", line.results[0], f.gep("i64", self.counts, along.index), 8)
+
+    def _listed(self, along: Any, number: Any) -> str:
+        """Where the list has a term of a tap."""
+        f = self.f
+        return f.op(f"getelementptr i64, ptr {self.places}, i64 {f.add(f.mul(along, self.most), number)}")
 
     def _line_of_x(self, line: Sequence[Any], tap: Sequence[Any]) -> tuple[str | None, Any]:
         """Whether there is a row of pixels of x that belongs to a row of g and a tap (None: surely), and where it
@@ -219,21 +309,33 @@ class _Gradient:
     def _copy_g(self, across: Any, span: tuple[Any, Any]) -> None:
         """Copies the panels of g that a group reads."""
         f = self.f
-        with f.for_(*span, hint="line") as line, f.for_(0, self.wide, hint="wide") as wide:
+        with f.for_(*span, hint="line") as line:
+            before = f.mul(f.sub(line.index, span[0]), self.count[-1])
+            there = self._line_of_g(unravel(f, line.index, self._lines))
+            self._copy_line_of_g(across, there, (0, self.count[-1]), lambda p: f.add(before, p))
+
+    def _copy_line_of_g(self, across: Any, there: Any, pixels: tuple[Any, Any], number: Callable[[Any], Any]) -> None:
+        """Copies the panels of g that a group reads of these pixels of a row, which begins at `there`. `number`: of the
+        copy of such a pixel."""
+        f = self.f
+        with f.for_(0, self.wide, hint="wide") as wide:
             panel = f.add(f.mul(across, self.wide), wide.index)
             with ExitStack() as inside:
                 if (is_there := self._exists(panel, self.panels, self.wide)) is not None:
                     inside.enter_context(f.if_(is_there))
-                there = self._line_of_g(unravel(f, line.index, self._lines))
                 source = f.add(f.mul(panel, self.columns), there)
-                target = self._copied_line(f.sub(line.index, span[0]), wide.index)
                 for tile in panel_variants(f, self.dtype, self.filters, self.columns, panel):
-                    with f.for_(0, self.count[-1], hint="pixel") as pixel:
+                    with f.for_(*pixels, hint="pixel") as pixel:
                         g = self._at(self.g, f.add(source, f.mul(pixel.index, self.g_strides[-2])))
-                        to = self._at(self.g_copy, f.add(target, f.mul(pixel.index, self.columns)))
+                        place = f.add(self._copied_panel(wide.index), f.mul(number(pixel.index), self.columns))
+                        to = self._at(self.g_copy, place)
                         for v in range(tile.vectors):
                             register = tile.load(f.gep(self.scalar, g, v * tile.lanes), tile.is_partial(v))
                             tile.store(register, f.gep(self.scalar, to, v * tile.lanes))
+
+    def _copied_panel(self, wide: Any) -> Any:
+        """Where the copy of a panel of the group begins."""
+        return self.f.mul(wide, self.f.mul(self.most, self.columns))
 
     def _line_of_g(self, line: Sequence[Any]) -> Any:
         """Where a row of pixels of g begins."""
@@ -242,11 +344,6 @@ class _Gradient:
         for index, step in zip(at, self.g_strides[1:-2]):
             place = f.add(place, f.mul(index, step))
         return place
-
-    def _copied_line(self, line: Any, wide: Any) -> Any:
-        """Where the part of a copied row of g begins that is in a panel of the group."""
-        f = self.f
-        return f.mul(f.add(f.mul(line, self.wide), wide), self.count[-1] * self.columns)
 
     def _first_channel(self, tile: Any) -> Any:
         """The first channel of the input of a tile."""
@@ -265,12 +362,11 @@ class _Gradient:
         place: tuple[Any, Any],
         group: list[Any],
         number: Any,
-        span: tuple[Any, Any] | None,
-        line: Sequence[Any],
+        terms: _Block | _Listed | None,
     ) -> None:
-        """Adds a tile's sums over the rows of pixels in `span`, or writes them to y. `place`: where it is in its group,
-        along channels of the input, and of the cotangent; `number`: which task of the group it is. The last groups may
-        have places for tiles that there are not."""
+        """Adds a tile's sums over these terms, or writes its sums to y. `place`: where it is in its group, along
+        channels of the input, and of the cotangent; `number`: which task of the group it is. The last groups may have
+        places for tiles that there are not."""
         f, (high, wide), (down, across) = self.f, place, group
         part, panel = f.add(f.mul(down, self.high), high), f.add(f.mul(across, self.wide), wide)
         sums = f.gep(self.scalar, self.sums, f.mul(number, self.rows * self.columns))
@@ -279,13 +375,17 @@ class _Gradient:
                 if (is_there := self._exists(k, count, of)) is not None:
                     inside.enter_context(f.if_(is_there))
             channel, column = self._first_channel(part), f.mul(panel, self.columns)
-            if span is not None and self.copies_x:
-                channel = f.sub(channel, self._first_channel(f.mul(down, self.high)))
             for tile in panel_variants(f, self.dtype, self.filters, self.columns, panel):
-                if span is None:
+                if terms is None:
                     self._write(tile, sums, [*tap, channel, column])
                     continue
-                self._add(tile, sums, self._sum(tile, channel, column, wide, tap, span, line, number))
+                if isinstance(terms, _Listed):
+                    copied = f.sub(channel, self._first_channel(f.mul(down, self.high)))
+                    self._fetch(terms.following, number)
+                    found = self._sum_listed(tile, copied, wide, tap[-1])
+                else:
+                    found = self._sum(tile, channel, column, wide, tap, terms, number)
+                self._add(tile, sums, found)
 
     def _in_sums(self, tile: Tile, sums: str, r: int, v: int) -> str:
         return self.f.gep(self.scalar, sums, r * self.columns + v * tile.lanes)
@@ -309,93 +409,111 @@ class _Gradient:
                 p = f.gep(self.scalar, row, v * tile.lanes)
                 tile.store(tile.load(self._in_sums(tile, sums, r, v)), p, tile.is_partial(v))
 
+    def _sum_listed(self, tile: Tile, channel: Any, wide: Any, along: Any) -> Rows:
+        """A tile's sums over the terms that are listed for a tap. `channel`: of those that are copied."""
+        f = self.f
+        x, g = self._at(self.x_copy, channel), self._at(self.g_copy, self._copied_panel(wide))
+        listed = self._listed(along, 0)
+
+        def find(number: Any, heads: Sequence[str]) -> list[str]:
+            both = f.load("i64", f.gep("i64", listed, number), 8)
+            return [
+                self._byte(x, f.op(f"and i64 {both}, {2**32 - 1}")),
+                self._byte(g, f.op(f"lshr i64 {both}, 32")),
+            ]
+
+        count = f.load("i64", f.gep("i64", self.counts, along), 8)
+        return self._total(tile, self._sums_of_pixels(tile, self._zeros(tile), [], [], 0, count, find))
+
     def _sum(
-        self,
-        tile: Tile,
-        channel: Any,
-        column: Any,
-        wide: Any,
-        tap: list[Any],
-        span: tuple[Any, Any],
-        at: Sequence[Any],
-        number: Any,
+        self, tile: Tile, channel: Any, column: Any, wide: Any, tap: list[Any], block: _Block, number: Any
     ) -> Rows:
-        """A tile's sums over the rows of pixels in `span`, the first of which is `at` this place. `number`: which task
-        of the group it is."""
-        f, rows, last = self.f, self.rows, len(self.count) - 1
+        """A tile's sums over the rows of pixels of a block. `number`: which task of the group it is."""
+        f, last, (span, at) = self.f, len(self.count) - 1, block
         # Along the last axis, the tap reads inside of x for positions [start, stop).
         shift = f.sub(f.mul(tap[last], self.apart[last]), self.low[last])
         start, stop = self._inside(last, shift)
-        # A tile with fewer accumulators than keep all units busy takes sums over several pixels at a time.
-        accumulators, free = rows * tile.vectors, f.target.num_vector_registers - tile.vectors - 1
-        apart = max(1, min(chains(accumulators, f.target), free // accumulators))
-        types = [(tile.vector, register) for _ in range(apart) for row in tile.zeros(rows) for register in row]
-        first = [("i64", k) for k in at]
-        with f.for_(span[0], span[1], 1, [*types, *first], "line") as line:
-            place = line.carried[len(types) :]
+        zeros = self._zeros(tile)
+        first = [*((tile.vector, register) for register in zeros), *(("i64", k) for k in at)]
+        with f.for_(span[0], span[1], 1, first, "line") as line:
+            sums, place = line.carried[: len(zeros)], line.carried[len(zeros) :]
             inside, source = self._line_of_x(place, tap[:-1])
             end = stop if inside is None else f.op(f"select i1 {inside}, i64 {f.extent(stop)}, i64 {start}")
-            if self.copies_x:
-                source = f.mul(f.sub(line.index, span[0]), f.mul(self.size[-1], self.depth))
+            x_step, g_step = f.mul(self.step[last], self.x_strides[-2]), self.g_strides[-2]
+            source = f.add(f.add(source, f.mul(channel, self.row_step)), f.mul(shift, self.x_strides[-2]))
             if self.copies_g:
-                weights = self._copied_line(f.sub(line.index, span[0]), wide)
+                before = f.mul(f.sub(line.index, span[0]), self.count[-1])
+                g, g_step = f.add(self._copied_panel(wide), f.mul(before, self.columns)), self.columns
             else:
-                weights = f.add(column, self._line_of_g(place))
-            x_from, x_step = (self.x_copy, self.depth) if self.copies_x else (self.x, self.x_strides[-2])
-            g_from, g_step = (self.g_copy, self.columns) if self.copies_g else (self.g, self.g_strides[-2])
-            source = f.add(f.add(source, f.mul(channel, self.row_step)), f.mul(shift, x_step))
+                g = f.add(column, self._line_of_g(place))
+            x = self._at(self.x, f.add(source, f.mul(start, x_step)))
+            g = self._at(self.g_copy if self.copies_g else self.g, f.add(g, f.mul(start, g_step)))
             following = self._following(place, number) if self.ahead else []
-            x_step = f.mul(self.step[last], x_step)
+            heads = [x, g, *(self._byte(part, f.mul(start, step)) for part, step in following)]
+            steps = [f.mul(x_step, tile.bytes), f.mul(g_step, tile.bytes), *(step for _, step in following)]
+            found = self._sums_of_pixels(tile, sums, heads, steps, start, end)
+            line.next(*found, *_counted_on(f, place, self._lines))
+        return self._total(tile, line.results[: len(zeros)])
 
-            def begin(pixel: Any) -> list[str]:
-                """Where x, g, and what is prefetched are read for this pixel."""
-                x = self._at(x_from, f.add(source, f.mul(pixel, x_step)))
-                g = self._at(g_from, f.add(weights, f.mul(pixel, g_step)))
-                return [x, g, *(self._byte(part, f.mul(pixel, step)) for part, step in following)]
+    def _zeros(self, tile: Tile) -> list[str]:
+        """Empty sums: if a tile has fewer accumulators than keep all units busy, of several pixels at a time."""
+        accumulators, free = self.rows * tile.vectors, self.f.target.num_vector_registers - tile.vectors - 1
+        apart = max(1, min(chains(accumulators, self.f.target), free // accumulators))
+        return [register for _ in range(apart) for row in tile.zeros(self.rows) for register in row]
 
-            def after(heads: Sequence[str], pixels: int) -> list[str]:
-                """The same, so many pixels later."""
-                (x, g), parts = heads[:2], zip(heads[2:], following, strict=True)
-                return [
-                    self._at(x, f.mul(x_step, pixels)),
-                    self._at(g, f.mul(g_step, pixels)),
-                    *(self._byte(part, f.mul(step, pixels)) for part, (_, step) in parts),
-                ]
-
-            def add(heads: Sequence[str], sums: Sequence[str]) -> list[str]:
-                names, (x, g) = iter(sums), heads[:2]
-                for part in heads[2:]:
-                    prefetch(f, part, 0, nearest=False)
-                partial = [not self.copies_g and tile.is_partial(v) for v in range(tile.vectors)]
-                vectors = [tile.load(f.gep(self.scalar, g, v * tile.lanes), p) for v, p in enumerate(partial)]
-                found = []
-                for r in range(rows):
-                    factor = tile.splat(f.load(self.scalar, f.gep(self.scalar, x, r * self.row_step), tile.bytes))
-                    found += [tile.multiply_add(factor, v, next(names)) for v in vectors]
-                return found
-
-            sums, heads = line.carried[: len(types)], begin(start)
-            size = rows * tile.vectors
-            if apart > 1:
-                count = f.max(f.sub(end, start), 0)  # a tap may be outside at every position
-                rest = f.add(start, f.mul(f.div(count, apart), apart))
-                begun = [*((tile.vector, c) for c in sums), *(("ptr", p) for p in heads)]
-                with f.for_(start, rest, apart, begun, "pixels") as pixels:
-                    at, found = pixels.carried[len(sums) :], []
-                    for k in range(apart):
-                        found += add(after(at, k), pixels.carried[k * size : (k + 1) * size])
-                    pixels.next(*found, *after(at, apart))
-                start, heads, sums = rest, [*pixels.results[len(sums) :]], pixels.results[: len(sums)]
-            begun = [*((tile.vector, c) for c in sums[:size]), *(("ptr", p) for p in heads)]
-            with f.for_(start, end, 1, begun, "pixel") as pixel:
-                pixel.next(*add(pixel.carried[size:], pixel.carried[:size]), *after(pixel.carried[size:], 1))
-            line.next(*pixel.results[:size], *sums[size:], *_counted_on(f, place, self._lines))
-        total = [*line.results[:size]]
-        for k in range(1, apart):
-            part = line.results[k * size : (k + 1) * size]
-            total = [f.op(f"fadd {tile.vector} {a}, {b}") for a, b in zip(total, part, strict=True)]
+    def _total(self, tile: Tile, sums: Sequence[str]) -> Rows:
+        """The sums that began as `_zeros`, added up."""
+        size = self.rows * tile.vectors
+        total = [*sums[:size]]
+        for k in range(size, len(sums), size):
+            total = [self.f.op(f"fadd {tile.vector} {a}, {b}") for a, b in zip(total, sums[k : k + size], strict=True)]
         names = iter(total)
-        return [[next(names) for _ in range(tile.vectors)] for _ in range(rows)]
+        return [[next(names) for _ in range(tile.vectors)] for _ in range(self.rows)]
+
+    def _sums_of_pixels(
+        self,
+        tile: Tile,
+        sums: Sequence[str],
+        heads: Sequence[str],
+        steps: Sequence[Any],
+        start: Any,
+        end: Any,
+        find: Callable[[Any, Sequence[str]], Sequence[str]] = lambda number, heads: heads,
+    ) -> list[str]:
+        """`sums` and the terms [start, end). `heads`: pointers for the first one, `steps`: bytes to the next one's;
+        `find(number, heads)`: where a term's x, g, and what is prefetched with it, are."""
+        f, size = self.f, self.rows * tile.vectors
+        apart = len(sums) // size
+
+        def after(heads: Sequence[str], pixels: int) -> list[str]:
+            return [self._byte(p, f.mul(step, pixels)) for p, step in zip(heads, steps, strict=True)]
+
+        def add(number: Any, heads: Sequence[str], sums: Sequence[str]) -> list[str]:
+            names, (x, g, *parts) = iter(sums), find(number, heads)
+            for part in parts:
+                prefetch(f, part, 0, nearest=False)
+            partial = [not self.copies_g and tile.is_partial(v) for v in range(tile.vectors)]
+            vectors = [tile.load(f.gep(self.scalar, g, v * tile.lanes), p) for v, p in enumerate(partial)]
+            found = []
+            for r in range(self.rows):
+                factor = tile.splat(f.load(self.scalar, f.gep(self.scalar, x, r * self.row_step), tile.bytes))
+                found += [tile.multiply_add(factor, v, next(names)) for v in vectors]
+            return found
+
+        if apart > 1:
+            count = f.max(f.sub(end, start), 0)  # a tap may be outside at every position
+            rest = f.add(start, f.mul(f.div(count, apart), apart))
+            begun = [*((tile.vector, c) for c in sums), *(("ptr", p) for p in heads)]
+            with f.for_(start, rest, apart, begun, "pixels") as pixels:
+                at, found = pixels.carried[len(sums) :], []
+                for k in range(apart):
+                    found += add(f.add(pixels.index, k), after(at, k), pixels.carried[k * size : (k + 1) * size])
+                pixels.next(*found, *after(at, apart))
+            start, heads, sums = rest, [*pixels.results[len(sums) :]], pixels.results[: len(sums)]
+        begun = [*((tile.vector, c) for c in sums[:size]), *(("ptr", p) for p in heads)]
+        with f.for_(start, end, 1, begun, "pixel") as pixel:
+            pixel.next(*add(pixel.index, pixel.carried[size:], pixel.carried[:size]), *after(pixel.carried[size:], 1))
+        return [*pixel.results[:size], *sums[size:]]
 
     def _following(self, place: Sequence[Any], number: Any) -> list[tuple[str, Any]]:
         """A task's part of the row of pixels that lies a block behind the one at this place: where it begins, and its
