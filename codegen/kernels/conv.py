@@ -82,7 +82,7 @@ class _Direct:
         anchor = find_anchor(body)
         x, w = anchor.operands[0], body.inputs[1]
         self.dtype = x.dtype
-        self.pixels, self.columns, self.block = plan.pixels, plan.columns, plan.block
+        self.pixels, self.columns, self.block, self.halved = plan.pixels, plan.columns, plan.block, plan.halved
         *self.outer, self.axis = spatial_axes(anchor)
         self.groups = anchor.attrs["groups"]
         self.images, self.channels = x.shape[0], x.shape[-1]
@@ -117,7 +117,7 @@ class _Direct:
             source = f.add(f.mul(image, self.x_strides[0]), f.mul(group, self.depth))
             start = f.mul(block, self.block)
             stop = f.min(f.add(start, self.block), units)
-            for tile in panel_variants(f, self.dtype, self.filters, self.columns, panel):
+            for tile in panel_variants(f, self.dtype, self.filters, self.columns, panel, self.halved):
                 if not self.outer:
                     self._row(tile, Place(image, [], channel, source, w, f.sub(0, start)), self.tiles.span(start, stop))
                     continue

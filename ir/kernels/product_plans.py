@@ -88,6 +88,7 @@ class Conv(Product, kernel="conv"):
     pixels: Annotated[int, "of a register tile, side by side", UNROLLED]
     columns: Annotated[int, "channels of a register tile, and of a panel of packed weights", UNROLLED]
     block: Annotated[int, "rows of pixels per task; with one spatial axis, register tiles", COUNTED]
+    halved: Annotated[bool, "two pixels share the register of the last columns, which panels hold twice"] = False
 
     shares = "blocks of rows by panels of channels"
     reads_lines = True

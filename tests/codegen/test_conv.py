@@ -47,7 +47,8 @@ DIRECT = {
     "3-D": conv((5, 6, 7), 4, 20, 3, low=1, high=1, stride=(1, 2, 1), epilogue="all"),
     "float64": conv((7, 6), 5, 11, 3, low=1, high=1, dtype=F64, epilogue="all"),
     "float16": conv((7, 6), 5, 11, 3, low=1, high=1, dtype=F16),
-    "weights are computed": conv((7, 6), 5, 11, 3, low=1, high=1, params=()),
+    "two pixels share a register": conv((9, 17), 24, 20, 3, batch=2, low=1, high=1, epilogue="all"),
+    "weights are computed": conv((7, 6), 30, 11, 3, low=1, high=1, params=()),
     "1x1 with stride": conv((5, 6), 10, 20, 1, stride=2),
     "1x1, a gate per image": conv((5, 6), 10, 20, 1, batch=2, epilogue="all"),
     "an axis of one": conv((1, 40), 8, 12, (1, 3), low=(0, 1), high=(0, 1)),
@@ -108,6 +109,14 @@ def test_padding_that_is_written_out_is_no_term(name, nthreads):
     assert any(map(GUARD.is_on, run.graph.ops))
     np.testing.assert_allclose(run.outputs[0], expected, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(evaluate(run.graph, inputs)[0][0], expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("channels", "filters", "halved"), [(24, 20, True), (5, 20, False), (24, 4, False)])
+def test_two_pixels_share_a_register_where_that_saves_time(channels, filters, halved):
+    """Not where sums are short, nor where loads take the time."""
+    graph = conv((9, 17), channels, filters, 3, low=1, high=1)
+    graph = run_passes(graph, ["fuse", ("select", {"winograd": False})], target=named("x86-64-v3"))
+    assert [p.halved for op in graph.ops if isinstance(p := KERNEL.of(op), Conv)] == [halved]
 
 
 def test_dilated_input_and_empty_batch_are_loops():
