@@ -15,7 +15,7 @@ from gluonjit.ir.annotations import KERNEL, SCRATCH
 from gluonjit.ir.dims import hint
 from gluonjit.ir.graph import Builder, Graph, Op, Value, reemit, rewrite, with_notes
 from gluonjit.ir.kernels import find_kernel
-from gluonjit.ir.kernels.element_plans import RUN, Loops, View
+from gluonjit.ir.kernels.element_plans import RUN, Loops, View, read_again
 from gluonjit.ir.kernels.op_plans import Host, Sequential, Sorting
 from gluonjit.ir.kernels.sort_words import sort_memory
 from gluonjit.ir.machine import Machine
@@ -116,6 +116,8 @@ def _fetched_ahead(op: Op, target: Machine) -> Literal["rows", "reads"] | None:
     shape = body.outputs[0].shape
     if nbytes > target.l2 and any(o.name == "reduce" and o.operands[0].shape == shape for o in body.ops):
         return "rows"  # each row is reduced, then read again
+    if nbytes > target.l2 and read_again(body):
+        return "rows"
     if nbytes > target.l2 and any(_sums_long_rows(o, body, target) for o in body.ops):
         return "reads"
     nbytes += sum(hint(v.type.nbytes) for v in op.results)

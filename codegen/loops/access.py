@@ -245,12 +245,13 @@ class Access(Indices):
             active = self.both(active, self.tail)
         return active if mask is None else self.both(mask, active)
 
-    def fetch(self, buffer: Buffer, e: Affine) -> None:
-        """Prefetches the cache line of the first lane's element, which need not exist."""
+    def fetch(self, buffer: Buffer, e: Affine, nearest: bool = True) -> None:
+        """Prefetches the cache line of the first lane's element, which need not exist, into the first cache, or at
+        least the second."""
         fixed, uniform, varying = self._parts(e)
         if not varying:
             pointer, _ = self._address(buffer, uniform + (min(self._pattern(fixed)[1]) if fixed else 0))
-            args = (("ptr", pointer), ("i32", 0), ("i32", 3), ("i32", 1))
+            args = (("ptr", pointer), ("i32", 0), ("i32", 3 if nearest else 2), ("i32", 1))
             self.f.intrinsic("llvm.prefetch", "void", *args, overload=("ptr",))
 
     # ---- stores

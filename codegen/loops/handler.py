@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from gluonjit.codegen.loops.evaluate import Evaluator
 from gluonjit.codegen.loops.reduce_loops import Reductions
 from gluonjit.codegen.math.values import Val
 from gluonjit.codegen.text.llvm import Function
+from gluonjit.ir.dims import hint
 from gluonjit.ir.graph import Graph, Value
 from gluonjit.ir.windows import Strides
 
@@ -27,7 +29,7 @@ class Handler(Reductions):
         self.evaluator = _KeepingEvaluator(body, self)
         self.ahead: str | None = None
         """What to prefetch when operands are not cached: 'reads', what follows each vector that is read; 'rows', a
-        later row while one is written."""
+        later row while one is written, or while one is reduced that was read before."""
         self.inputs = {
             v: Buffer(f.table(k), v.dtype, v.shape, f.root, self.strides.get(v)) for k, v in enumerate(body.inputs)
         }
@@ -51,6 +53,10 @@ class Handler(Reductions):
         value = self.load(buffer, index)
         if self.ahead == "reads" and value.lanes and value.scope is self.f.scope:
             self.fetch(buffer, buffer.flat(index) + AHEAD // v.dtype.itemsize)
+        if (row := self.row_read_again) and value.lanes and v not in self.strides and v.shape[-len(row) :] == row:
+            distance = math.prod(row)
+            rows = -(-AHEAD // (hint(distance) * v.dtype.itemsize))
+            self.fetch(buffer, buffer.flat(index) + distance * rows, nearest=False)
         return value
 
 

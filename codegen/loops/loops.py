@@ -35,7 +35,7 @@ from gluonjit.codegen.text.llvm import Function, Module
 from gluonjit.ir.annotations import KERNEL, SCRATCH, STRIDES
 from gluonjit.ir.dims import Dim, Extent, Undecided, is_less, is_static
 from gluonjit.ir.graph import Graph, Op
-from gluonjit.ir.kernels.element_plans import Copy, Loops
+from gluonjit.ir.kernels.element_plans import Copy, Loops, read_again
 from gluonjit.ir.opdef import Primitive
 
 _PIECES = 16
@@ -84,6 +84,7 @@ def _lowered(name: str, op: Op, module: Module) -> Handler:
     strides = STRIDES.of(op) or (None,) * (first + len(body.outputs))
     handler = Handler(f, body, module.target.width, strides[:first])
     handler.ahead = loops.ahead
+    handler.read_again = read_again(body) if loops.ahead == "rows" else {}
     if loops.keeps_rows:
         handler.scratch = f.table(first + len(body.outputs))
     outputs = [

@@ -85,6 +85,10 @@ class Reductions(Rows):
         """While it is found what reductions are asked for: those that can be written together."""
         self._ready: dict[tuple[Value, Index], Val] = {}
         """Reductions that have been written ahead."""
+        self.read_again: Mapping[Value, tuple[Extent, ...]] = {}
+        """Reductions during which later rows are prefetched (`element_plans.read_again`)."""
+        self.row_read_again: tuple[Extent, ...] = ()
+        """While one of them is written: the shape of a row."""
 
     def reduce(self, op: str, extents: Sequence[Extent], term: Callable[[Index], Val], dtype: DType) -> Val:
         arg = op in ("argmax", "argmin")
@@ -107,8 +111,8 @@ class Reductions(Rows):
                 self._asked[value, index] = _Emitter(self, op, dtype, plan, extents, term, lanes)
             raise _Later
         with self.f.at(scope):
-            outer = self._filling, self._term_index, self.tail
-            self._filling = {}
+            outer = self._filling, self._term_index, self.tail, self.row_read_again
+            self._filling, self.row_read_again = {}, self.read_again.get(value, ())
             if not lanes:
                 self.tail = None
             lane = next((v for v in leaves if v in self.lane_numbers), None)
@@ -118,7 +122,7 @@ class Reductions(Rows):
             for v, row in self._filling.items():
                 if row.start is not None:
                     self._rows.setdefault(v, []).append(row)
-            self._filling, self._term_index, self.tail = outer
+            self._filling, self._term_index, self.tail, self.row_read_again = outer
         return self.cast(result[1], I64) if arg else result[0]
 
     def write_ahead(self, wanted: Sequence[tuple[Value, Index]]) -> None:

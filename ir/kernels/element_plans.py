@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from gluonjit.ir.kernels.kernel_plan import Plan
 
 if TYPE_CHECKING:
-    from gluonjit.ir.graph import Op
+    from gluonjit.ir.dims import Extent
+    from gluonjit.ir.graph import Graph, Op, Value
 
 RUN = 32
 """Consecutive additions in f32 before the sum is added to an f64; only where there are more than twice as many."""
@@ -41,6 +42,24 @@ class Loops(Plan, kernel="loops"):
     def remarks(self) -> Iterator[str]:
         if self.streaming:
             yield "written past the caches"
+
+
+def read_again(body: Graph) -> dict[Value, tuple[Extent, ...]]:
+    """Reductions that read rows which another one, that they depend on, has read before, such as a sum of exponentials
+    after the maximum; and the shape of such a row. None where results of that shape read rows yet another time."""
+    found: dict[Value, tuple[Extent, ...]] = {}
+    needed: dict[Value, frozenset[tuple[object, ...]]] = {}
+    for op in body.ops:
+        before = frozenset[tuple[object, ...]]().union(*(needed.get(v, ()) for v in op.operands))
+        if op.name == "reduce":
+            shape, axes = op.operands[0].shape, op.attrs["axes"]
+            rows = len(shape) - len(axes)
+            is_last = shape not in (v.shape for v in body.outputs)
+            if is_last and (shape, axes) in before and axes == tuple(range(rows, len(shape))) and rows:
+                found[op.result] = shape[rows:]
+            before |= {(shape, axes)}
+        needed.update(dict.fromkeys(op.results, before))
+    return found
 
 
 @dataclass(frozen=True)

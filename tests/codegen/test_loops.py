@@ -347,13 +347,18 @@ def test_short_rows(n):
             np.testing.assert_array_equal(one, three, f"{rows} rows on {target.cpu}")
 
 
-@pytest.mark.parametrize(("ahead", "what"), [("rows", "softmax"), ("reads", "pooled"), ("reads", "sums")])
+@pytest.mark.parametrize(
+    ("ahead", "what"), [("rows", "softmax"), ("rows", "entropy"), ("reads", "pooled"), ("reads", "sums")]
+)
 def test_operands_fetched_ahead(ahead, what):
     """What is asked for may lie behind the operand's end."""
 
     def make(b, x):
         if what == "softmax":
             return softmax(b, x, (1,))
+        if what == "entropy":
+            above = b.sub(x, b.broadcast(b.reduce(x, op="max", axes=(1,)), shape=x.shape, dims=(0,)))
+            return b.reduce(b.exp(above), op="sum", axes=(1,))
         if what == "sums":
             return b.reduce(b.mul(x, x), op="sum", axes=(0,))
         return b.reduce_window(x, op="max", window=(3, 1), stride=(1, 1), low=(1, 0), high=(1, 0), dilation=(1, 1))
