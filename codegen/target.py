@@ -32,6 +32,11 @@ _CHOSEN = (
 name, which no kernel does."""
 
 
+_DIVIDE_FAST = ("znver3", "znver4", "znver5")
+"""CPUs that divide 64 bits as fast as 32, which LLVM does not know: it would look before each division whether 32 bits
+do, and take a sixth longer for all code."""
+
+
 def _chosen(has: Callable[[str], object]) -> str:
     """What LLVM is told of a machine's features."""
     return ",".join(f"{'+' if has(name) else '-'}{name}" for name in _CHOSEN)
@@ -83,6 +88,8 @@ def of_code(machine: Machine) -> Machine:
     features = machine.features
     if machine.arch == "x86" and features:
         features = _chosen({f[1:] for f in features.split(",") if f[:1] == "+"}.__contains__)
+        if machine.cpu in _DIVIDE_FAST:
+            features += ",-idivq-to-divl"
     return replace(machine, features=features, l3=CACHES[2])
 
 

@@ -706,8 +706,8 @@ def _all_initialized() -> Any:
 def optimization_level() -> int:
     """LLVM's level for the code of graphs: 2, or what the environment variable GLUONJIT_LLVM_LEVEL says, 0 to 3.
 
-    All levels give the same bits: which operations are fused is written in the IR. Level 1 takes a sixth less time, and
-    code of it some hundredths more.
+    All levels give the same bits: which operations are fused is written in the IR. Level 1 takes some hundredths less
+    time, or a sixth where LLVM narrows divisions (`codegen/target.py`), which it leaves out.
     """
     text = os.environ.get("GLUONJIT_LLVM_LEVEL", "").strip() or "2"
     if text not in ("0", "1", "2", "3"):

@@ -1,11 +1,12 @@
 """Targets: what the host is, the named ones, denormals."""
 
 import ctypes
+import re
 from dataclasses import replace
 
 import pytest
 
-from gluonjit.codegen.target import host, named
+from gluonjit.codegen.target import host, named, of_code
 from gluonjit.codegen.text import llvm
 from gluonjit.codegen.text.intrinsics import float_mode, flush_bits, set_float_mode
 from gluonjit.ir.types import BF16, F16, F32, F64, I8, IRError
@@ -43,6 +44,15 @@ def test_rates():
     assert fused.chains == 8 and fused.multiply_adds == 7
     assert (fused.cycles_per_multiply_add, unfused.cycles_per_multiply_add) == (0.5, 1)
     assert host().line >= 32
+
+
+@pytest.mark.parametrize(("name", "ways"), [("x86-64-v3", ["divq", "divl"]), ("znver3", ["divq"])])
+def test_divisions_are_narrowed_where_wide_ones_are_slow(name, ways):
+    t = of_code(named(name))
+    module = llvm.Module(t)
+    f = module.function("k")
+    f.store("i64", f.op("udiv i64 %thread, %nthreads"), "%table", 8)
+    assert re.findall(r"\bdiv\w", llvm.assembly(module.text(), t)) == ways
 
 
 def test_the_environment_overrides(monkeypatch):
