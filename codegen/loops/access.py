@@ -210,6 +210,8 @@ class Access(Indices):
         return self._register(self.f.pure(text, scope), buffer.dtype, True, scope)
 
     def _gather(self, buffer: Buffer, e: Affine) -> Val:
+        if self.target.vector_bits < 512 and self.mask is None and self.tail is None:
+            return self._element_by_element(buffer, e)
         element = self.in_memory(buffer.dtype)
         type, pointers = vector(self.width, element), vector(self.width, "ptr")
         addresses, count = self._addresses(buffer, e)
@@ -224,19 +226,47 @@ class Access(Indices):
         )
         return self._register(self.f.pure(text, scope), buffer.dtype, True, scope)
 
+    def _element_by_element(self, buffer: Buffer, e: Affine) -> Val:
+        """A gather as loads of single elements. LLVM would make these as well where the machine has no gather or only a
+        slow one, but of a vector of pointers, from which each has to be taken."""
+        fixed, uniform, varying = self._parts(e)
+        element, (base, scope) = self.in_memory(buffer.dtype), self._address(buffer, uniform)
+        type, count = vector(self.width, element), self._active_lanes(fixed, varying)
+        places = [f"i64 {p}" for p in self._pattern(fixed)[1][:count]] if fixed else ["i64 0"] * count
+        if varying:
+            offset = self._offset(buffer, fixed, varying)
+            kind, ssa = self.type(offset.dtype, True), self.splat(offset).ssa
+            scope = max((scope, offset.scope), key=lambda s: s.depth)
+            numbers = [self.f.pure(f"extractelement {kind} {ssa}, i64 {k}", offset.scope) for k in range(count)]
+            places = [f"{self.type(offset.dtype, False)} {n}" for n in numbers]
+        lanes = "poison" if count == self.width else "zeroinitializer"
+        for k, place in enumerate(places):
+            pointer = self.f.pure(f"getelementptr {element}, ptr {base}, {place}", scope)
+            one = self._instruction(f"load {element}, ptr {pointer}", buffer, scope)
+            lanes = self.f.pure(f"insertelement {type} {lanes}, {element} {one}, i64 {k}", scope)
+        return self._register(lanes, buffer.dtype, True, scope)
+
     def _addresses(self, buffer: Buffer, e: Affine) -> tuple[Val, int]:
         """(a vector of pointers, the number of active lanes)."""
         fixed, uniform, varying = self._parts(e)
-        counts = [v.high + 1 for atom, _ in (*fixed, *varying) for v in atom.leaves if v in self.lane_numbers]
-        # Offsets inside a small buffer fit an i32, whatever the range of the expression.
-        kind = I32 if is_less(buffer.extent, 2**31) else I64
-        offset = self._integer(Affine(0, (*fixed, *varying)), kind)
+        offset = self._offset(buffer, fixed, varying)
         base, scope = self._address(buffer, uniform)
         scope = max((scope, offset.scope), key=lambda s: s.depth)
-        kinds = self.in_memory(buffer.dtype), self.type(kind, True)
+        kinds = self.in_memory(buffer.dtype), self.type(offset.dtype, True)
         text = f"getelementptr {kinds[0]}, ptr {base}, {kinds[1]} {self.splat(offset).ssa}"
         pointers = self.f.pure(text, scope)
-        return Val(pointers, I64, True, scope), min(counts, default=self.width)
+        return Val(pointers, I64, True, scope), self._active_lanes(fixed, varying)
+
+    def _offset(self, buffer: Buffer, fixed: list[tuple[Atom, int]], varying: list[tuple[Atom, Extent]]) -> Val:
+        """Where each lane's element is, of what differs among lanes."""
+        # Offsets inside a small buffer fit an i32, whatever the range of the expression.
+        kind = I32 if is_less(buffer.extent, 2**31) else I64
+        return self._integer(Affine(0, (*fixed, *varying)), kind)
+
+    def _active_lanes(self, fixed: list[tuple[Atom, int]], varying: list[tuple[Atom, Extent]]) -> int:
+        """The number of lanes that ask for an element."""
+        counts = [v.high + 1 for atom, _ in (*fixed, *varying) for v in atom.leaves if v in self.lane_numbers]
+        return min(counts, default=self.width)
 
     def _active(self, mask: Val | None, count: int) -> Val:
         """`mask`, and only the first `count` lanes, and those of a `tail`."""

@@ -303,6 +303,12 @@ def test_movement_needs_no_arithmetic_on_indices(name):
     assert all("%nthreads" in line for line in code.splitlines() if "udiv" in line)
 
 
+@pytest.mark.parametrize(("name", "has"), [("x86-64-v3", False), ("x86-64-v4", True)])
+def test_far_elements_are_gathered_where_that_is_fast(name, has):
+    graph = body(lambda b, x: b.slice(x, start=(0,), size=(64,), step=(9,)), TensorType(F32, (64 * 9,)))
+    assert ("masked.gather" in text(graph, named(name))) is has
+
+
 def test_transposes_are_read_in_squares():
     with checking(*runnable_targets()) as check:
         for shape in ((16, 16), (33, 50), (70, 37), (100, 20), (7, 60), (20, 32)):
