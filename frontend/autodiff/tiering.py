@@ -50,9 +50,6 @@ BUDGET = 60e6
 _ELEMENTWISE_WORK, _OTHER_WORK, _CONV_WORK = 0.1, 0.5, 0.6
 """What an op adds to `work`; views add nothing. A convolution's kernel takes longer than this to compile, but programs
 that call one mostly train it: with 1.5, twenty steps of MobileNetV2 passed before its convolutions were compiled."""
-_UNTRAINED_CONV = 2.0
-"""What the code of a convolution costs that is not called in training, 120 ms: many programs make a single such call of
-a network, to complete its shapes. Compiling in that call had taken ResNet-50 0.7 s more than NumPy."""
 _SMALL = 10
 """A graph whose `work` is less is compiled at once where hybridized: programs wait for half a second at most."""
 _UNPROVEN = 8
@@ -220,22 +217,21 @@ def pays_at_once(graph: Graph) -> bool:
     return least < _SMALL or saving(primitives, packs=True) > BUDGET * least
 
 
-def work(graph: Graph, conv: float = _CONV_WORK) -> float:
-    """About how many times as long as of the smallest graph compiling takes; less for a convolution alone. `conv`: what
-    one adds."""
-    least = conv if any(op.name == "conv" for op in graph.ops) else 1.0
-    return max(least, _work(graph, conv))
+def work(graph: Graph) -> float:
+    """About how many times as long as of the smallest graph compiling takes; less for a convolution alone."""
+    least = _CONV_WORK if any(op.name == "conv" for op in graph.ops) else 1.0
+    return max(least, _work(graph))
 
 
-def _work(graph: Graph, conv: float) -> float:
-    return sum(_work_of(op, conv) + sum(_work(r, conv) for r in op.regions) for op in graph.ops)
+def _work(graph: Graph) -> float:
+    return sum(_work_of(op) + sum(map(_work, op.regions)) for op in graph.ops)
 
 
-def _work_of(op: Op, conv: float) -> float:
+def _work_of(op: Op) -> float:
     if op.name in ("constant", "iota", "extent", "broadcast", "reshape", "transpose", "slice", "reverse"):
         return 0.0
     if op.name == "conv":  # one between whose pixels zeros are inserted becomes several (`passes/split_phases.py`)
-        return conv * (1 + 3 * math.prod(op.attrs["input_dilation"])) / 4
+        return _CONV_WORK * (1 + 3 * math.prod(op.attrs["input_dilation"])) / 4
     return _ELEMENTWISE_WORK if op.definition.elementwise else _OTHER_WORK
 
 
@@ -293,18 +289,12 @@ _accounts: defaultdict[str, Account] = defaultdict(Account)
 
 class Codes:
     """The native code of one program: `graph_of(types)` is its graph for operands of these types, which may have open
-    dimensions. What depends on the inputs `params` alone is prepared. `name`: the operator's; `trains`: whether it is
-    called in training."""
+    dimensions. What depends on the inputs `params` alone is prepared. `name`: the operator's."""
 
     def __init__(
-        self,
-        name: str,
-        graph_of: Callable[[Sequence[TensorType]], Graph],
-        params: Sequence[int] = (),
-        trains: bool = True,
+        self, name: str, graph_of: Callable[[Sequence[TensorType]], Graph], params: Sequence[int] = ()
     ) -> None:
         self.name = name
-        self.conv_work = _CONV_WORK if trains else _UNTRAINED_CONV
         self.account = _accounts[name]
         self._graph_of, self._params = graph_of, tuple(params)
         self._store: Store[tuple[Sequence[TensorType], Code]] = Store()
@@ -471,7 +461,7 @@ class Tier:
             graph = self._graph()
             if _calls_python(graph):
                 return 0.0
-            self._codes.work = work(graph, self._codes.conv_work)
+            self._codes.work = work(graph)
             return math.inf if mode == "native" else saving(graph, self._codes.packs)
         except (IRError, MXNetError):  # what is wrong with its operands, NumPy's way says better
             return 0.0
@@ -629,10 +619,7 @@ class TieredOperator:
             def graph_of(types: Sequence[TensorType]) -> Graph:
                 return operator_graph(op, attrs, types, training, hidden=True)
 
-            self._codes[training] = (
-                Codes(op.name, graph_of, trains=training),
-                Codes(op.name, graph_of, self._weights, training),
-            )
+            self._codes[training] = Codes(op.name, graph_of), Codes(op.name, graph_of, self._weights)
         changing, steady = (
             Tier(codes, types, lambda: op.expansion(types, attrs, training)) for codes in self._codes[training]
         )

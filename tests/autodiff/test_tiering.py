@@ -87,17 +87,6 @@ def test_a_filter_of_its_own_for_each_channel_pays_for_each_tap():
     assert pointwise != strided > 0
 
 
-def test_convolutions_are_compiled_later_outside_of_training():
-    """As in the one call that completes the shapes of a network."""
-    op = registry.get("Convolution")
-    attrs = op.parse({"kernel": (3, 3), "num_filter": 64, "no_bias": True})
-    types = [tiering.type_of(np.empty(shape, np.float32)) for shape in ((8, 64, 28, 28), (64, 64, 3, 3))]
-    tiers = [tiering.TieredOperator(op, attrs)._made(types, training) for training in (True, False)]
-    assert not any(tier.never for both in tiers for tier in both)
-    (trained, _), (alone, _) = [[tier._codes.work for tier in both] for both in tiers]
-    assert alone > 2 * trained
-
-
 def test_what_numpy_does_in_short_loops_or_one_by_one_counts():
     short, long = saved("sum", [(100000, 2)], axis=1), saved("sum", [(2, 100000)], axis=1)
     assert short > 4 * long and saved("sum", [(100000, 2)], axis=0) == pytest.approx(short, rel=0.01)
@@ -290,7 +279,7 @@ def test_native_code_takes_over_in_the_midst_of_other_calls(calls, monkeypatch):
     expected = by_numpy(monkeypatch, mixed_calls)
     assert not calls
     monkeypatch.setattr(tiering, "saving", lambda graph, packs: tiering.BUDGET / 3)
-    monkeypatch.setattr(tiering, "work", lambda graph, conv: 1.0)
+    monkeypatch.setattr(tiering, "work", lambda graph: 1.0)
     monkeypatch.setattr(tiering, "_DIRECT", 2)
     for (what, a), (_, b) in zip(mixed_calls(), expected, strict=True):
         assert a.dtype == b.dtype and a.shape == b.shape, what
