@@ -203,7 +203,9 @@ trainers: WeakKeyDictionary[Any, None] = WeakKeyDictionary()
 def explained_steps(params: Iterable[Any]) -> list[ExplainedSteps]:
     """Whether the steps of each trainer of some of these parameters are replayed, if it has taken any."""
     own = {*map(id, params)}
-    found = [trainer for trainer in [*trainers] if not own.isdisjoint(map(id, trainer._params))]
+    # `keyrefs` lists them at once, though another thread may make one meanwhile.
+    alive = (reference() for reference in trainers.keyrefs())
+    found = [trainer for trainer in alive if trainer is not None and not own.isdisjoint(map(id, trainer._params))]
     return [steps for trainer in found if (steps := trainer._explained_steps()) is not None]
 
 
