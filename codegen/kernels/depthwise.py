@@ -132,7 +132,7 @@ class DepthwiseCode:
                 prefetch(f, x, pixel * self.pixel * tile.bytes, nearest=False)
         for line in range(height):
             index = [at.image, f.add(at.row, height + line), at.pixel, at.channel]
-            self.epilogue.prefetch(tile, kind.pixels, index, written=True)
+            self.epilogue.prefetch(tile, kind.pixels, index)
 
     # ---- taps as loops
 

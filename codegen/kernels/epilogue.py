@@ -72,12 +72,12 @@ class Epilogue(Evaluator):
         self._accumulators: dict[tuple[Any, ...], str] = {}
         self._parked = ""
 
-    def prefetch(self, tile: Tile, rows: int, index: Sequence[str | int], written: bool = False) -> None:
-        """Prefetches what `write` will read for this tile; if `written`, also what it will write. To be called well
-        ahead. The tile need not exist."""
+    def prefetch(self, tile: Tile, rows: int, index: Sequence[str | int]) -> None:
+        """Prefetches what `write` will read and write for this tile. To be called well ahead: stores that miss the
+        first-level cache wait in a short queue. The tile need not exist."""
         f = self.f
         is_large = hint(self.result.type.nbytes) > f.target.l1
-        for buffer in (*self.streams, *([self.out] if written and is_large else [])):
+        for buffer in (*self.streams, *([self.out] if is_large else [])):
             strides = buffer.strides or row_major(buffer.shape)
             offset: str | int = 0
             for i, step in zip(index, strides, strict=True):

@@ -58,6 +58,8 @@ class _Terms(NamedTuple):
     """Tile t has slot `slot` + t of `Product.sums`."""
     are_new: str = "false"
     """Whether this is the first panel for which a thread reads the part of the rows (i1)."""
+    are_last: str = "true"
+    """Whether no part follows (i1)."""
 
 
 class Product:
@@ -143,7 +145,8 @@ class Product:
             terms = _Terms()
             if self.sums:
                 is_new = f.op(f"icmp eq i64 {panel}, {f.div(start, height)}")
-                terms = _Terms(part, f.sub(f.mul(panel, height), f.add(first, start)), is_new)
+                is_last = f.op(f"icmp eq i64 {part}, {f.extent(self.k - self.part)}")
+                terms = _Terms(part, f.sub(f.mul(panel, height), f.add(first, start)), is_new, is_last)
             self._panel(at, panel, f.add(first, one), f.add(first, end), terms)
 
     def _panel(self, at: list[Any], panel: Any, start: Any, stop: Any, terms: _Terms) -> None:
@@ -156,12 +159,15 @@ class Product:
             for number, row, rows in self.tiles.each(start, stop):
                 place = [*at, row, f.mul(panel, self.columns)]
                 line = f.gep(self.scalar, x, f.mul(row, self.a_strides[-2]))
-                if self.sums and self.ahead:
-                    with f.if_(terms.are_new):
-                        self._touch_rows(line, rows)
+                if self.sums:
+                    with f.if_(terms.are_last):
+                        self.epilogue.prefetch(tile, rows, place)
+                    if self.ahead:
+                        with f.if_(terms.are_new):
+                            self._touch_rows(line, rows)
                 acc = self.tile(tile, rows, place, line, w, f.sub(number, start))
                 if self.sums:
-                    self._add_part(tile, acc, place, part, f.add(number, terms.slot))
+                    self._add_part(tile, acc, place, terms, f.add(number, terms.slot))
                 else:
                     self.epilogue.write(tile, acc, place)
 
@@ -173,20 +179,19 @@ class Product:
                 at = f.add(loop.index, f.mul(r, self.a_strides[-2]))
                 prefetch(f, f.op(f"getelementptr {self.scalar}, ptr {x}, i64 {f.extent(at)}"), 0, nearest=False)
 
-    def _add_part(self, tile: Tile, acc: Rows, place: list[Any], part: Any, slot: Any) -> None:
-        """Adds a tile's sums to those of the terms before `part`, and finishes it after the last ones."""
+    def _add_part(self, tile: Tile, acc: Rows, place: list[Any], terms: _Terms, slot: Any) -> None:
+        """Adds a tile's sums to those of the terms before, and finishes it after the last ones."""
         f, t = self.f, tile.vector
         begin = f.gep(self.scalar, self.sums, f.mul(slot, self.rows * self.columns))
         places = [f.gep(t, begin, k) for k in range(len(acc) * tile.vectors)]
         values, before = [v for row in acc for v in row], f.scope.label
-        with f.if_(f.op(f"icmp sgt i64 {part}, 0")) as then:
+        with f.if_(f.op(f"icmp sgt i64 {terms.first}, 0")) as then:
             added = [f.op(f"fadd {t} {f.load(t, p)}, {v}") for p, v in zip(places, values)]
         sums = [f.op(f"phi {t} [ {v}, %{before} ], [ {total}, %{then.label} ]") for v, total in zip(values, added)]
-        is_last = f.op(f"icmp eq i64 {part}, {f.extent(self.k - self.part)}")
-        with f.if_(is_last):
+        with f.if_(terms.are_last):
             rows = [sums[k : k + tile.vectors] for k in range(0, len(sums), tile.vectors)]
             self.epilogue.write(tile, rows, place)
-        with f.if_(f.op(f"xor i1 {is_last}, true")):
+        with f.if_(f.op(f"xor i1 {terms.are_last}, true")):
             for value, p in zip(sums, places):
                 f.store(t, value, p)
 
@@ -194,11 +199,10 @@ class Product:
         """The sums of a register tile: the `number`-th of those that the thread computes in this panel. `x`, `w`: its
         first row, and the panel, at the first of `part` terms."""
         ahead = self._tiles_ahead(rows)
-        if ahead != 0 and self.part < FEW_TERMS:
-            later = [*place[:-2], self.f.add(place[-2], self.f.mul(ahead, rows)), place[-1]]
-            self.epilogue.prefetch(tile, rows, later, written=True)
-        else:
-            self.epilogue.prefetch(tile, rows, place)
+        if not self.sums:
+            few = ahead != 0 and self.k < FEW_TERMS
+            row = self.f.add(place[-2], self.f.mul(ahead, rows)) if few else place[-2]
+            self.epilogue.prefetch(tile, rows, [*place[:-2], row, place[-1]])
         weights = self._following(w, number)
         fetch: Fetch | Fetches | None = weights
         if ahead != 0 and not self.sums and self._reads_on() and self.a_strides[-2] == self.k:

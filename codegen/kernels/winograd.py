@@ -270,7 +270,7 @@ class _Winograd:
             def store(k: Any, _: str, line: list[str], tile: Tile = tile, c: Any = c) -> None:
                 row = f.add(y, k)
                 following = self._index(image, row, f.add(x, columns.outputs), c)
-                self.epilogue.prefetch(tile, columns.outputs, following, written=True)
+                self.epilogue.prefetch(tile, columns.outputs, following)
                 if narrow:
                     with f.if_(narrow):
                         self._write_part(tile, line, width, [image, row, x, c])
