@@ -88,8 +88,10 @@ def emit_product(site: Site, epilogue: Epilogue, left: Value, perm: Sequence[int
     # A residual that is not cached is prefetched tile by tile, and so are the lines to write: limit their number.
     far = any(side.dims is None for side in epilogue.sides.values()) and height * width * item > target.l2 // 2
     size = tiling.MAX_LINES if far else tiling.MAX_ROWS * tiling.MAX_VECTORS
+    is_padded = not site.is_fixed(1) and width <= _FEW_COLUMNS * target.lanes(left.dtype)
+    alike = isinstance(m, Dim) or is_padded
     rows, columns = tiling.register_tile(
-        height, width, terms, terms * item, left.dtype, target, most, halved, size, isinstance(m, Dim)
+        height, width, terms, terms * item, left.dtype, target, most, halved, size, alike
     )
     row_tiles = -(-height // rows)
     part = 0
@@ -130,6 +132,9 @@ def emit_product(site: Site, epilogue: Epilogue, left: Value, perm: Sequence[int
 
 _LENGTH, _OPEN_ROWS = 64, 8
 """The rows that a product with an open number of columns or terms is taken to have, and the most of its tile."""
+_FEW_COLUMNS = 8
+"""Vectors of columns of which packing them takes a few hundredths of the time at every call, and half as long again if
+the last panel is padded."""
 _BLOCKS, _BLOCK = 8, 8
 """The fewest blocks that let threads share rows, and the fewest row tiles of a block that are worth reading its
 weights."""
