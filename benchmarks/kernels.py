@@ -64,7 +64,6 @@ CASES = {
     "matmul 8 x 512 x 512": matmul(8, 512, 512),
     "matmul 1 x 256 x 512": matmul(1, 256, 512),
     "matmul 1 x 128 x 256": matmul(1, 128, 256),
-    "matmul 1 x 2 x 128": matmul(1, 2, 128),
     "conv 7x7 /2   3 -> 64   @224": conv(224, 3, 64, 7, 2),
     "conv 3x3     64 -> 64   @56": conv(56, 64, 64, 3),
     "conv 3x3    128 -> 128  @28": conv(28, 128, 128, 3),
