@@ -17,8 +17,8 @@ first-level cache. Where x is copied, so is g, and a list has for each tap which
 over a block is one loop then, however short rows of pixels are. Meanwhile each tile fetches its part of what is copied
 next; without copies, of the next block, where one group has all tiles (`ahead`).
 
-Threads share tiles, so sums do not depend on the number of threads, nor on the groups; a sum over a block bounds the
-rounding error of long sums.
+Threads share tiles, so sums do not depend on the number of threads, nor on the groups. What `MANY` blocks add up goes
+into totals, which bounds the rounding error of long sums.
 
 Where channels are no multiple of a tile's rows, the last tile begins a little earlier, and repeats some of the one
 before: two threads may then write the same bits to the same place. So all tiles are alike, and one kernel serves any
@@ -89,6 +89,10 @@ def lower_weight_gradient(name: str, op: Op, module: Module) -> None:
     _Gradient(module.function(name), op).write()
 
 
+MANY = 64
+"""Blocks after which what they added up goes into totals."""
+
+
 class _Block(NamedTuple):
     """Rows of pixels, whose terms are to be added."""
 
@@ -156,7 +160,8 @@ class _Gradient:
         self.copies_x, self.copies_g, self.ahead = plan.copies_x, plan.copies_g, plan.ahead
         self.sums = f.table(len(body.inputs) + 1)
         group = f.mul(f.mul(self.high, self.wide), math.prod(self.taps) * self.rows * self.columns)
-        self.g_copy = f.gep(self.scalar, self.sums, group)
+        self.totals = f.gep(self.scalar, self.sums, group)
+        self.g_copy = f.gep(self.scalar, self.totals, group)
         self.x_copy = self.g_copy
         self.most: Any = f.mul(self.block, self.count[-1])
         """Pixels of a block."""
@@ -176,8 +181,10 @@ class _Gradient:
             at = unravel(f, group.index, self.groups)
             whole = f.mul(group.index, size)
             begin, end = f.max(whole, first), f.min(f.add(whole, size), last)
-            with f.for_(f.mul(f.sub(begin, whole), each), f.mul(f.sub(end, whole), each), vector.lanes) as place:
-                vector.store("zeroinitializer", f.gep(self.scalar, self.sums, place.index))
+            own = f.mul(f.sub(begin, whole), each), f.mul(f.sub(end, whole), each)
+            with f.for_(*own, vector.lanes) as place:
+                for memory in (self.sums, self.totals):
+                    vector.store("zeroinitializer", f.gep(self.scalar, memory, place.index))
             with f.for_(0, lines, self.block, hint="block") as block:
                 span = block.index, f.min(f.add(block.index, self.block), lines)
                 if self.copies_g:
@@ -187,7 +194,20 @@ class _Gradient:
                 else:
                     line = unravel(f, block.index, self._lines)
                     self._tasks(at, f.sub(begin, whole), f.sub(end, whole), _Block(span, line))
+                following = f.add(f.div(block.index, self.block), 1)
+                with f.if_(f.op(f"icmp eq i64 {f.mod(following, MANY)}, 0")):
+                    self._move(own, self.sums, self.totals)
+            self._move(own, self.totals, self.sums)
             self._tasks(at, f.sub(begin, whole), f.sub(end, whole))
+
+    def _move(self, own: tuple[Any, Any], source: str, target: str) -> None:
+        """Adds these elements of one memory to those of another, and leaves zeros."""
+        f, vector = self.f, Tile(self.f, self.dtype, 1)
+        with f.for_(*own, vector.lanes) as place:
+            there, to = (f.gep(self.scalar, memory, place.index) for memory in (source, target))
+            total = f.op(f"fadd {vector.vector} {vector.load(to)}, {vector.load(there)}")
+            vector.store(total, to)
+            vector.store("zeroinitializer", there)
 
     def _listed_tasks(self, group: list[Any], first: Any, last: Any, span: tuple[Any, Any]) -> None:
         """Tasks of a group on a block, those of a tap along all but the last axis at a time."""

@@ -21,7 +21,7 @@ class WeightGradientMemory(NamedTuple):
     """The sums of a group of tiles, and copies of what the group reads of a block of rows."""
 
     sums: int
-    """[tasks, rows, columns]."""
+    """[2, tasks, rows, columns]: those of some blocks, and totals."""
     g: Extent
     """[rows of pixels, panels, pixels, columns]; 0: g is read where it is."""
     x: Extent
@@ -37,7 +37,7 @@ class WeightGradientMemory(NamedTuple):
         lines, filters = plan.block, plan.wide * plan.columns
         depth = copied_channels(plan, item, machine)
         return WeightGradientMemory(
-            math.prod(taps) * plan.high * plan.rows * filters,
+            2 * math.prod(taps) * plan.high * plan.rows * filters,
             lines * g[-2] * filters if plan.copies_g else 0,
             lines * x[-2] * depth if plan.copies_x else 0,
             taps[-1] * (1 + lines * g[-2]) * (_WORD // item) if plan.copies_x else 0,

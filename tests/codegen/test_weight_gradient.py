@@ -278,6 +278,17 @@ def test_any_number_of_threads_gives_the_same_bits_by_winograd(planned):
     assert len({y.tobytes() for y in found}) == 1
 
 
+def test_many_equal_terms():
+    """All sums of blocks round alike: of these 784, one after the other, to 1e-5."""
+    graph = gradient((112, 112), 32, 32, (1, 1), batch=4)
+    x, g = (np.ones(v.shape, np.float32) for v in graph.inputs)
+    x *= np.random.default_rng(0).uniform(1, 2, x.shape[1]).astype(np.float32)[:, None, None]
+    run = run_selected(graph, [x, g], runnable("host"))
+    assert "weight_gradient" in run.kernels
+    expected = np.broadcast_to(x[0, :, 0, 0] * (4 * 112 * 112.0), (32, 32))[..., None, None]
+    assert difference(run.outputs[0], expected) < 3e-6
+
+
 def test_half_precision_sums_in_float32():
     graph = backward((6, 6), 4, 9, (3, 3), low=1, high=1, dtype=F16)
     rng = np.random.default_rng(0)
