@@ -151,13 +151,13 @@ class Reductions(Rows):
             self._asked = None
         return asked
 
-    def runs_of_sums(self, wanted: Sequence[tuple[Value, Index]]) -> RunsOfSums | None:
-        """The wanted reductions, if they are long sums of vectors over the same terms."""
+    def runs_of_sums(self, wanted: Sequence[tuple[Value, Index]], rows: int) -> RunsOfSums | None:
+        """The wanted reductions, in runs of so many terms, if they are long sums of vectors over the same terms."""
         asked = self._long_sums(wanted)
         terms = {e.plan.long for e in asked.values()}
         if len(terms) != 1 or asked.keys() != set(wanted):
             return None
-        return RunsOfSums(self, terms.pop(), [asked[key] for key in wanted])
+        return RunsOfSums(self, terms.pop(), [asked[key] for key in wanted], rows)
 
     def set_ready(self, wanted: Sequence[tuple[Value, Index]], results: Sequence[Val]) -> None:
         """Takes these reductions as written, until `forget_ahead`."""

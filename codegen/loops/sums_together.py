@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from gluonjit.codegen.loops.index import Affine, Var, affine
+from gluonjit.codegen.loops.index import Affine, Var, affine, divides
 from gluonjit.codegen.math.values import Val
 from gluonjit.ir.dims import Dim, Extent
 from gluonjit.ir.kernels.element_plans import RUN
@@ -42,11 +42,14 @@ class RunsOfSums:
     """Sums, vectors of f32, over the same terms: runs of them in f32, which are added up in f64. `s` is the handler
     that emits code."""
 
-    def __init__(self, s: Any, terms: Extent, sums: Sequence[Sum]) -> None:
+    def __init__(self, s: Any, terms: Extent, sums: Sequence[Sum], rows: int | None = None) -> None:
+        """`rows`: how many terms of each sum a run has, if not `RUN` of each accumulator."""
         self.s, self.terms, self.sums = s, terms, sums
         self.unroll = max(1, _ACCUMULATORS // len(sums))
         """Terms of each sum that are added to accumulators of their own at a time, a block."""
         self.blocks = terms // self.unroll
+        self.length = RUN if rows is None else max(1, rows // self.unroll)
+        """Blocks of a run."""
         self.zeros = [s.splat(s.constant(0.0, F32))] * (len(sums) * self.unroll)
         self.totals = [s.splat(s.constant(0.0, F64))] * len(sums)
         """What totals begin with."""
@@ -59,13 +62,13 @@ class RunsOfSums:
 
     def runs(self, carried: Sequence[tuple[str, str]] = ()) -> Any:
         """The loop over the runs, which counts blocks."""
-        return self.s.f.for_(0, self.blocks, RUN, carried=carried)
+        return self.s.f.for_(0, self.blocks, self.length, carried=carried)
 
     def run(self, begin: Any, totals: Sequence[Val]) -> list[Val]:
         """The totals with the run that begins at this block."""
         f, n = self.s.f, len(self.sums)
-        end = f.add(begin, RUN)
-        if isinstance(self.blocks, Dim) or self.blocks % RUN:
+        end = f.add(begin, self.length)
+        if not divides(self.length, self.blocks):
             end = f.min(end, self.blocks)
         with f.for_(begin, end, carried=self.carried(self.zeros), hint="k") as loop:
             block = Var("k", 0, self.blocks - 1)

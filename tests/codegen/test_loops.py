@@ -588,6 +588,8 @@ def test_long_sums_go_over_all_columns_in_each_run(most, monkeypatch):
 
     narrow, wide = (text(body(sums, f32(1000, n), f32(1000, n)), named("x86-64-v3")) for n in (64, 640))
     assert len(narrow.splitlines()) == len(wide.splitlines())
+    rows = re.findall(r" = add nsw i64 %i\.\d+, (\d+)\n", narrow)
+    assert str(writer._ROWS) in rows and "32" not in rows, rows
     endless = text(body(sums, f32(1000, 1 << 24), f32(1000, 1 << 24)), named("x86-64-v3"))
     assert all(int(n) <= most for n in re.findall(r"alloca double, i64 (\w+)", endless)) and "alloca double" in endless
     for columns in (96, 80, 416):
