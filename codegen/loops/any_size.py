@@ -48,7 +48,7 @@ def any_size(op: Op, target: Machine) -> AnySize | None:
     if not _may_be_open(op) or any(0 in v.shape for v in (*op.operands, *op.results)):
         return None
     sizes: dict[str, int] = {}
-    opened = _moving(op.regions[0], target, sizes) or _computing(op.regions[0], target, sizes)
+    opened = _moving(op, target, sizes) or _computing(op.regions[0], target, sizes)
     return None if opened is None or not sizes else AnySize.of(op, opened, sizes)
 
 
@@ -226,8 +226,9 @@ class _Atom:
     reversed: bool = False
 
 
-def _moving(body: Graph, target: Machine, sizes: dict[str, int]) -> Graph | None:
-    """A transpose of as few axes as possible, if that is what the body is."""
+def _moving(op: Op, target: Machine, sizes: dict[str, int]) -> Graph | None:
+    """A transpose of as few axes as possible, if that is what the op is."""
+    plan, (body,) = KERNEL.of(op), op.regions
     if len(body.inputs) != 1 or not body.ops or body.outputs != (body.ops[-1].result,):
         return None
     if any(op.name not in ("transpose", "reshape", "reverse") for op in body.ops):
@@ -263,9 +264,12 @@ def _moving(body: Graph, target: Machine, sizes: dict[str, int]) -> Graph | None
             return None
         fixed = {after[-1]}
     unit = 1 if is_run and last.size % lanes == 0 else lanes
-    # What lies side by side is read by whole lines where it consists of such (`NestWriter._squares`), and rows are cut
-    # into pieces in blocks (`nest._in_blocks`).
-    wanted = {last: target.line // F32.itemsize}
+    # What lies side by side is read by whole lines where it consists of such, and written so past the caches
+    # (`NestWriter._squares`), and rows are cut into pieces in blocks (`nest._in_blocks`).
+    line = target.line // F32.itemsize
+    wanted = {last: line}
+    if isinstance(plan, Loops) and plan.streaming:
+        wanted[after[-1]] = line
     if is_run and before[-2:-1] == after[-3:-2]:
         wanted = {after[-2]: BLOCK}
     for k, atom in enumerate(before):

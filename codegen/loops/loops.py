@@ -28,7 +28,7 @@ from gluonjit.codegen.loops.footprint import Reference, Tracer, trace
 from gluonjit.codegen.loops.handler import Handler
 from gluonjit.codegen.loops.index import Affine, Var, affine, variable
 from gluonjit.codegen.loops.nest import NestPlan, Space, count, extent, plan_nest
-from gluonjit.codegen.loops.writer import NestWriter, Written
+from gluonjit.codegen.loops.writer import NestWriter, Written, elements_of_line
 from gluonjit.codegen.text.intrinsics import finish_streaming
 from gluonjit.codegen.text.kernel_code import always, writes
 from gluonjit.codegen.text.llvm import Function, Module
@@ -141,7 +141,8 @@ def _write(s: Handler, nests: Iterable[_Nest]) -> None:
 def _write_streaming(s: Handler, nests: Sequence[_Nest]) -> None:
     """`_write` past the caches where that is possible, and where it is any good: a line that is written in pieces, with
     others between them, goes to memory piece by piece."""
-    in_pieces = {buffer for group, plan in nests if not plan.writes_lines for buffer, _ in group}
+    line = elements_of_line(s)
+    in_pieces = {b for group, plan in nests for b, _ in group if not plan.writes_lines(line, b.dtype)}
     streamed = [b for b in dict.fromkeys(buffer for group, _ in nests for buffer, _ in group) if b not in in_pieces]
     for buffer in streamed:
         buffer.streaming = True

@@ -35,6 +35,7 @@ from gluonjit.codegen.loops.index import (
 from gluonjit.codegen.math.vecmath import FUNCTIONS
 from gluonjit.ir.dims import Dim, Extent, hint
 from gluonjit.ir.graph import Graph, Value
+from gluonjit.ir.types import DType
 
 _UNIFORM, _GATHER, _SCATTER = 0.25, 0.7, 1.0
 """Cost of a scalar load that all lanes share, and per lane of a gather and of a scatter; a vector access is 1."""
@@ -312,11 +313,13 @@ class NestPlan:
     reductions: list[list[tuple[Value, Index]]]
     """Those of a row, after those that their terms depend on; what is in one list is independent of each other."""
 
-    @property
-    def writes_lines(self) -> bool:
-        """Whether the vectors of a line of the results are written right after each other: rows from front to end,
-        with no reduction between two vectors."""
-        if self.across is not None or self.reductions and not self.rows:
+    def writes_lines(self, elements: int, dtype: DType) -> bool:
+        """Whether the vectors of a line of a result, or of two lines, are written right after each other: rows from
+        front to end, with no reduction between two vectors, or squares of whole lines. `elements`: those of f32 that a
+        line has."""
+        if self.reductions and not self.rows:
+            return False
+        if self.across is not None and (dtype.itemsize < 4 or not divides(elements, extent(self.order[-1]))):
             return False
         return self.vector.var is not None and self.vector.var is self.order[-1]
 

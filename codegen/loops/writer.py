@@ -7,6 +7,7 @@ blocked, so that a square of elements is read by rows and turned in registers (`
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from math import prod
 from typing import Any
@@ -294,27 +295,33 @@ class NestWriter:
         The vectors of a line of the cache, if `across` has whole lines, are squares one after the other: few lines stay
         in the caches until the loop comes back to them where rows are a multiple of a page apart."""
         f, s, width = self.f, self.s, self.s.width
-        n = extent(across)
-        squares = max(1, f.target.line * 8 // f.target.vector_bits)
-        if not divides(width * squares, n):
-            squares = 1
-        size = width * squares
+        n, line = extent(across), elements_of_line(s)
+        size = line if divides(line, n) else width
         blocks = s.whole(n, size)
         rest = f.sub(n, f.mul(blocks, size))
         begin, end = self._share(blocks) if divided else (0, blocks)
-        with f.for_(begin, end) as loop:
-            var = counter("block", n, size) if isinstance(n, Dim) else Var("block", 0, max(blocks, 2) - 1)
-            block = self._counting(var, loop.index)
+        var = counter("block", n, size) if isinstance(n, Dim) else Var("block", 0, max(blocks, 2) - 1)
 
-            def turned(value: Affine) -> None:
-                with s.streaming_together():
-                    for j in range(size):
-                        s.square = (var, size, j % width)
-                        self._element(tuple(i.substitute({across: block * size + j, along: value}) for i in index))
-                s.square = None
+        def turned(block: Affine, rows: Iterable[int], *vectors: Affine) -> None:
+            with s.streaming_together():
+                for j, value in itertools.product(rows, vectors):
+                    s.square = (var, size, j % width)
+                    self._element(tuple(i.substitute({across: block * size + j, along: value}) for i in index))
+            s.square = None
 
-            write = self._open_vectors if isinstance(extent(along), Dim) else self._vectors
-            write(along, turned, False)
+        if any(buffer.streaming for buffer, _ in self.group):
+            # Whole lines past the caches, of rows that are read from front to end, as few as prefetchers follow.
+            lanes, trips = affine(s.lane_number(width)), s.whole(extent(along), line)
+            with f.for_(0, trips) as outer, f.for_(begin, end) as loop:
+                first = self._counting(counter(along.name, extent(along), line), outer.index) * line + lanes
+                block = self._counting(var, loop.index)
+                for row in range(0, size, width):
+                    turned(block, range(row, row + width), *(first + k for k in range(0, line, width)))
+        else:
+            with f.for_(begin, end) as loop:
+                block = self._counting(var, loop.index)
+                write = self._open_vectors if isinstance(extent(along), Dim) else self._vectors
+                write(along, functools.partial(turned, block, range(size)), False)
 
         def remainder() -> None:
             if isinstance(n, Dim):
@@ -409,6 +416,11 @@ class NestWriter:
                 self.s.store(buffer, index, value)
         for buffer, distance in self.fetched:
             self.s.fetch(buffer, buffer.flat(index) + distance)
+
+
+def elements_of_line(s: Handler) -> int:
+    """How many elements the vectors of a line of the cache have, or one vector that is longer."""
+    return s.width * max(1, s.f.target.line * 8 // s.f.target.vector_bits)
 
 
 def columns_at_a_time(n: Extent, width: int) -> int:

@@ -10,6 +10,10 @@ import pytest
 
 from gluonjit.codegen.loops import any_size as loops_of_any_size
 from gluonjit.codegen.loops.any_size import any_size
+from gluonjit.codegen.loops.index import divides
+from gluonjit.codegen.loops.loops import lower_loops
+from gluonjit.codegen.target import named
+from gluonjit.codegen.text import llvm
 from gluonjit.ir.annotations import KERNEL, STRIDES, THREADS
 from gluonjit.ir.graph import Builder
 from gluonjit.ir.interpreter import evaluate
@@ -129,6 +133,22 @@ def test_threads_are_the_callers_business():
     alone, shared = (fused(packed, [f32(16, 64)], **attrs) for attrs in (THREADS(1), {}))
     target = runnable_targets()[0]
     assert op_key(any_size(alone, target).op) == op_key(any_size(shared, target).op)
+
+
+@pytest.mark.parametrize("channels", [64, 72])
+def test_transposes_past_the_caches_write_whole_lines(channels):
+    """They know that there are whole lines of 16 elements; others know of whole vectors."""
+    target, past = named("x86-64-v3"), KERNEL(Loops(streaming=True))
+    alone, streamed = (any_size(fused(merged, [f32(4, channels, 4, 8)], **attrs), target) for attrs in ({}, past))
+    assert [divides(16, f.op.results[0].shape[-1]) for f in (alone, streamed)] == [False, channels == 64]
+    module = llvm.Module(target, sorted(streamed.sizes))
+    lower_loops("kernel", streamed.op, module)
+    assert ("!nontemporal" in module.text()) == (channels == 64)
+    x = np.random.default_rng(0).random((4, channels, 32), np.float32)
+    for machine in runnable_targets():
+        run = opened(streamed.op.regions[0], machine, attrs=past)
+        for nthreads in (1, 3):
+            assert np.array_equal(run(streamed.sizes, [x], nthreads, False)[0], x.swapaxes(1, 2))
 
 
 def constant(b, x):

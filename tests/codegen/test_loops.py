@@ -893,6 +893,9 @@ def test_stores_past_the_caches(target):
         (lambda b, x: b.transpose(x, perm=(1, 0)), [f32(40, 33)]),
         (lambda b, x: b.cast(x, dtype="f16"), [f32(163)]),
         (lambda b, x: b.slice(x, start=(0, 1), size=(8, 17)), [f32(8, 18)]),
+        (lambda b, x: b.transpose(x, perm=(1, 0)), [f32(64, 57)]),
+        (lambda b, x: b.transpose(x, perm=(0, 2, 1)), [f32(3, 32, 48)]),
+        (lambda b, x: b.transpose(x, perm=(1, 0)), [tensor("f64", 32, 48)]),
     ]
     for make, types in cases:
         graph = body(make, *types)
@@ -912,6 +915,7 @@ def test_stores_past_the_caches(target):
     assert _streamed(cases[0], named("x86-64-v4")).count("= load <") == plain.count("= load <") > 0
     one_by_one = [
         cases[3],
+        (lambda b, x: b.transpose(x, perm=(1, 0)), [tensor("bf16", 64, 64)]),
         (lambda b, x: b.sub(x, spread(b, b.reduce(x, op="max", axes=(0,)), x, (1,))), [f32(64, 64)]),
         (
             lambda b, x: b.reduce_window(x, op="max", window=(2, 2), stride=(2, 2), low=(0,) * 2, high=(0,) * 2),
@@ -922,6 +926,14 @@ def test_stores_past_the_caches(target):
         assert "!nontemporal" not in _streamed(case, named("x86-64-v4"))
     rows = (lambda b, x: b.sub(x, spread(b, b.reduce(x, op="max", axes=(1,)), x, (0,))), [f32(64, 64)])
     assert "!nontemporal" in _streamed(rows, named("x86-64-v4"))
+    # Lines of squares: the two vectors of each of eight rows, one after the other.
+    code = _streamed(cases[6], named("x86-64-v3"))
+    places = re.findall(r"store <8 x float> .*, ptr (\S+), .*nontemporal", code)
+    pairs = list(zip(places[::2], places[1::2]))
+    first = pairs[0][0]
+    assert len(pairs) == 8 and f"{pairs[0][1]} = getelementptr float, ptr {first}, i64 8\n" in code
+    for (k, pair), j in itertools.product(enumerate(pairs[1:], 1), (0, 1)):
+        assert f"{pair[j]} = getelementptr float, ptr {first}, i64 {64 * k + 8 * j}\n" in code
 
 
 def _streamed(case, target):
