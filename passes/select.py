@@ -26,7 +26,7 @@ from gluonjit.passes.select_conv import select_conv
 from gluonjit.passes.select_matmul import select_dot
 from gluonjit.passes.select_planar import select_planar
 from gluonjit.passes.select_weight_gradient import depthwise_gradient, select_weight_gradient
-from gluonjit.passes.site import Site
+from gluonjit.passes.site import Site, past_caches
 from gluonjit.passes.tiling import MAX_ROWS
 
 
@@ -103,8 +103,7 @@ def _alone(op: Op, read: Container[Value], target: Machine) -> dict[str, Any] | 
     if definition.level == "control":
         return KERNEL(find_kernel(op.name)())
     if op.name == "fused":
-        given, made = (sum(hint(v.type.nbytes) for v in values) for values in (op.operands, op.results))
-        streaming = given + made > target.l3 and made > target.l2  # sums of large values stay in the cache
+        streaming = past_caches(op.operands, op.results, target)
         return KERNEL(Loops(streaming=streaming, ahead=_fetched_ahead(op, target)))
     return None
 

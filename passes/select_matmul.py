@@ -20,7 +20,7 @@ from gluonjit.ir.primitives.contraction import free_axes
 from gluonjit.passes import tiling
 from gluonjit.passes.choices import Alternative, Choice, choice_of, tiles
 from gluonjit.passes.regroup import Epilogue, regroup
-from gluonjit.passes.site import Site, moved, view
+from gluonjit.passes.site import Site, moved, past_caches, view
 
 
 def select_dot(site: Site) -> Value | None:
@@ -48,7 +48,7 @@ def select_dot(site: Site) -> Value | None:
     epilogue = regroup(site.body, site.anchor, groups)
     if epilogue is None:
         return None
-    left = view(site.b, arranged(site.b, site.operand(0), perm_a), (*batch, m, k))
+    left = view(site.b, arranged(site.b, site.operand(0), perm_a, site.target), (*batch, m, k))
     return emit_product(site, epilogue, left, perm_w, n)
 
 
@@ -103,7 +103,7 @@ def emit_product(site: Site, epilogue: Epilogue, left: Value, perm: Sequence[int
         part, sums, block = 0, 0, _block(row_tiles, rows * terms * item, target, isinstance(m, Dim))
     if isinstance(n, Dim):
         packed = False  # the number of panels would be a quotient
-        right = arranged(b, right, perm)
+        right = arranged(b, right, perm, target)
     elif halved:
         packed = True
     elif is_view(right.shape, perm):
@@ -185,11 +185,12 @@ def stays_near(k: int, apart: int, width: int, target: Machine) -> bool:
     return k * max(math.gcd(apart, target.page), width) <= target.l1
 
 
-def arranged(b: Builder, x: Value, perm: Sequence[int]) -> Value:
+def arranged(b: Builder, x: Value, perm: Sequence[int], target: Machine) -> Value:
     """`x` transposed: a view where only axes of 1 move, else a kernel."""
     if is_view(x.shape, perm):
         return view(b, x, tuple(x.shape[p] for p in perm))
-    return moved(b, x, lambda body, v: body.transpose(v, perm=tuple(perm)), "transpose")
+    streaming = past_caches([x], [x], target)
+    return moved(b, x, lambda body, v: body.transpose(v, perm=tuple(perm)), "transpose", streaming)
 
 
 def is_view(shape: Sequence[Extent], perm: Sequence[int]) -> bool:

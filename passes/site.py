@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from gluonjit.ir.annotations import GUARD, KERNEL
-from gluonjit.ir.dims import is_static
+from gluonjit.ir.dims import hint, is_static
 from gluonjit.ir.graph import Builder, Graph, Op, Value
 from gluonjit.ir.kernels.element_plans import Loops, View
 from gluonjit.ir.machine import Machine
@@ -170,12 +170,19 @@ def view(b: Builder, x: Value, shape: Sequence[int]) -> Value:
     return b.emit("reshape", [x], {"shape": tuple(shape), **KERNEL(View())})[0]
 
 
-def moved(b: Builder, x: Value, write: Callable[[Builder, Value], Value], name: str) -> Value:
-    """A kernel of its own that brings `x` into another form: `write` emits its body."""
+def past_caches(given: Iterable[Value], made: Iterable[Value], target: Machine) -> bool:
+    """Whether results that loops write are better written past the caches: together with the operands they are larger
+    than the last one. Sums of large values stay in it."""
+    read, written = (sum(hint(v.type.nbytes) for v in values) for values in (given, made))
+    return read + written > target.l3 and written > target.l2
+
+
+def moved(b: Builder, x: Value, write: Callable[[Builder, Value], Value], name: str, streaming: bool = False) -> Value:
+    """A kernel of its own that brings `x` into another form, past the caches if so: `write` emits its body."""
     body = Builder(name, "fused")
     body.loc = b.loc
     out = write(body, body.input("x", x.type))
-    return b.emit("fused", [x], KERNEL(Loops()), [body.build([out])])[0]
+    return b.emit("fused", [x], KERNEL(Loops(streaming=streaming)), [body.build([out])])[0]
 
 
 def padded_line(b: Builder, x: Value, attrs: dict[str, Any]) -> tuple[Value, dict[str, Any]]:
