@@ -5,8 +5,12 @@ from dataclasses import replace
 import pytest
 
 from gluonjit.codegen.target import named
-from gluonjit.ir.types import F32
+from gluonjit.ir.annotations import KERNEL
+from gluonjit.ir.graph import Builder
+from gluonjit.ir.kernels.product_plans import Matmul, Winograd
+from gluonjit.ir.types import F32, TensorType
 from gluonjit.passes import tiling
+from gluonjit.passes.select_winograd import transformed_weights
 from gluonjit.passes.tiling_winograd import Problem, tiles_together, winograd_tile, working_memory
 
 WIDE = replace(named("x86-64-v4"), l1=48 << 10, l2=1 << 20, l3=32 << 20)
@@ -58,3 +62,12 @@ def test_two_threads_share_the_register_tiles_evenly():
     """196 tiles are 14 register tiles of 14, 7 for each; in twelves, one thread would have one more than the other."""
     tile = winograd_tile(problem(1, 56, 256, 256), WIDE)
     assert -(-196 // tile.rows) % 2 == 0
+
+
+@pytest.mark.parametrize(("taps", "together"), [(3, False), (5, True)])
+def test_few_taps_are_read_again_for_every_tile_of_positions(taps, together):
+    b = Builder("g", "fused")
+    w = b.input("w", TensorType(F32, (taps, taps, 64, 64)))
+    graph = b.build([transformed_weights(b, w, Winograd(2, 2, 6, 16, 1), named("x86-64-v3"))])
+    (plan,) = (plan for op in graph.ops if isinstance(plan := KERNEL.of(op), Matmul))
+    assert plan.block == (-(-((taps + 1) ** 2) // plan.rows) if together else 1)
