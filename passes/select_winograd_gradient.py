@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -26,6 +27,8 @@ _TRANSFORM = 3.0
 _BLOCK = 64
 """Tiles of a block: so many multiply-adds for each sum that is read and written, while what neighbouring register tiles
 read of a block stays in the first-level cache."""
+_ROWS = 4
+"""The most rows of a register tile whose channels are parts of a line of the cache."""
 _POINTS = 6
 """Of a transform along an axis that is exact enough."""
 
@@ -52,6 +55,8 @@ def by_winograd(site: Site, dtype: DType) -> dict[str, Any] | None:
     plan = winograd_gradient(problem, site.target) if problem is not None else None
     if problem is None or plan is None:
         return None
+    if not all(is_static(v.shape) for v in site.anchor.operands):
+        plan = replace(plan, wide=0)  # there may be more tiles than a block has
     extents = (plan.height + problem.taps[0] - 1, plan.width + problem.taps[1] - 1)
     memory = WinogradGradientMemory.of(plan, extents, problem.channels, problem.filters, dtype.itemsize, site.target)
     return KERNEL(plan) | SCRATCH(memory.own) | WORKSPACE(memory.shared)
@@ -92,9 +97,17 @@ def _outputs(taps: int, most: int) -> int:
 
 def _plan(problem: Problem, outputs: tuple[int, int], target: Machine) -> WinogradGradient:
     tiles, item = _tiles(problem, outputs), problem.dtype.itemsize
-    rows, columns = tiling.register_tile(problem.channels, problem.filters, tiles, item, problem.dtype, target)
+    channels, filters, dtype = problem.channels, problem.filters, problem.dtype
+    rows, columns = tiling.register_tile(channels, filters, tiles, item, dtype, target)
     blocks = -(-tiles // _BLOCK)
-    return WinogradGradient(*outputs, rows, columns, -(-tiles // blocks))
+    plan = WinogradGradient(*outputs, rows, columns, -(-tiles // blocks))
+    each, line = _positions(problem, outputs) * item, target.line // item
+    if blocks > 1 or each * channels * filters <= target.l2:
+        return plan
+    # No cache is near that holds all sums: those of a line of channels are transformed before the next ones.
+    rows, columns = tiling.register_tile(channels, filters, tiles, item, dtype, target, _ROWS)
+    wide = min(target.l2 * 3 // 5 // (each * tiles * columns), target.l2 // 5 // (each * line * columns))
+    return replace(plan, rows=rows, columns=columns, wide=wide) if line % rows == 0 and wide else plan
 
 
 def direct_cycles(problem: Problem, target: Machine) -> float:
@@ -112,7 +125,8 @@ def winograd_cycles(problem: Problem, plan: WinogradGradient, target: Machine) -
     products = positions * _product(channels, filters, tiles, problem.dtype, target)
     wide = -(-filters // lanes)
     transforms = positions * _TRANSFORM * (tiles * (-(-channels // lanes) + wide) + channels * wide)
-    moved = 2 * positions * item * (tiles * (channels + filters) + -(-tiles // plan.block) * channels * filters)
+    sums = 0 if plan.wide else -(-tiles // plan.block) * channels * filters
+    moved = 2 * positions * item * (tiles * (channels + filters) + sums)
     return products + transforms + moved / target.l3_rate
 
 

@@ -23,7 +23,7 @@ from gluonjit.ir.annotations import GUARD, STRIDES
 from gluonjit.ir.dims import LOWEST, Extent, Shape, divides, named
 from gluonjit.ir.graph import Op
 from gluonjit.ir.kernels.product_plans import Winograd
-from gluonjit.ir.kernels.winograd_memory import WinogradMemory, is_nearly_filled, stride_unit
+from gluonjit.ir.kernels.winograd_memory import WinogradMemory, is_nearly_filled
 from gluonjit.ir.machine import Machine
 
 BLOCK, BLOCK_UNIT = "block", LOWEST
@@ -65,7 +65,7 @@ def any_channels(op: Op, target: Machine) -> AnySize | None:
     if opened is None:
         return None
     for name, array in (("v", memory.inputs), ("m", memory.outputs)):
-        sizes[f"{name}_tile"], sizes[f"{name}_position"] = (n // stride_unit(target) for n in array[1:])
+        sizes |= array.open_sizes(name, target)
     if plan.block > 0:
         sizes[BLOCK] = plan.block * BLOCK_UNIT
         plan = replace(plan, block=1)

@@ -24,9 +24,19 @@ from gluonjit.codegen.kernels.epilogue import find_anchor
 from gluonjit.codegen.kernels.linear_map import Walk, map_both_ways
 from gluonjit.codegen.kernels.matmul import panel_variants, share, unravel
 from gluonjit.codegen.kernels.pixel_tiles import Axis
-from gluonjit.codegen.kernels.tiles import Rows, Tile, steps
+from gluonjit.codegen.kernels.tiles import Rows, Tile, prefetch, steps
 from gluonjit.codegen.kernels.winograd_channels import BLOCK, BLOCK_UNIT, open_size
-from gluonjit.codegen.kernels.winograd_windows import Image, Span, Tiled, Windows, clear, share_transform, vectors
+from gluonjit.codegen.kernels.winograd_windows import (
+    Channels,
+    Image,
+    Span,
+    Tiled,
+    Windows,
+    clear,
+    place_of,
+    share_transform,
+    vectors,
+)
 from gluonjit.codegen.loops.any_size import opened_axis
 from gluonjit.codegen.text.kernel_code import AnySize, writes
 from gluonjit.codegen.text.llvm import Function, Module
@@ -36,7 +46,6 @@ from gluonjit.ir.dims import Dim, named
 from gluonjit.ir.graph import Builder, Op
 from gluonjit.ir.kernels.product_plans import WinogradGradient
 from gluonjit.ir.kernels.winograd_gradient_memory import OPEN, WinogradGradientMemory
-from gluonjit.ir.kernels.winograd_memory import stride_unit
 from gluonjit.ir.machine import Machine
 from gluonjit.ir.windows import row_major
 
@@ -53,7 +62,7 @@ def _memory(op: Op, target: Machine) -> WinogradGradientMemory:
 def _with_any_channels(op: Op, target: Machine) -> AnySize | None:
     """The op with open channels, images and pixels; None where one code would not do for others."""
     anchor = find_anchor(op.regions[0])
-    if STRIDES.of(op) or GUARD.of(op) is not None or op.regions[0].ops != (anchor,):
+    if STRIDES.of(op) or GUARD.of(op) is not None or WinogradGradient.of(op).wide or op.regions[0].ops != (anchor,):
         return None
     plan, (x, g) = WinogradGradient.of(op), op.operands
     sizes: dict[str, int] = {}
@@ -65,7 +74,7 @@ def _with_any_channels(op: Op, target: Machine) -> AnySize | None:
         return None
     memory = _memory(op, target)
     for name, array in zip(OPEN, (memory.x, memory.g, memory.sums), strict=True):
-        sizes[f"{name}_tile"], sizes[f"{name}_position"] = (n // stride_unit(target) for n in array[1:])
+        sizes |= array.open_sizes(name, target)
     sizes[BLOCK] = plan.block * BLOCK_UNIT
     images, outputs = opened_axis("n", x.shape[0], 1, sizes), plan.outputs[-(x.ndim - 2) :]
     both = zip(x.shape[1:-1], g.shape[1:-1], outputs, strict=True)
@@ -112,7 +121,9 @@ class _Gradient:
         scratch, shared, self.team = (f.table(len(body.inputs) + 1 + k) for k in range(3))
         self.v = shared
         self.u = f.gep("i8", self.v, memory.x.nbytes)
-        self.sums = f.gep("i8", self.u, memory.g.nbytes)
+        self.wide = plan.wide
+        own_sums = f.gep("i8", scratch, memory.zeros + memory.window)
+        self.sums = own_sums if memory.at_once else f.gep("i8", self.u, memory.g.nbytes)
         self.scalar, self.item = Tile(f, x.dtype, 1).scalar, x.dtype.itemsize
         self.align = f.target.lanes(x.dtype) * self.item
         self.panels = f.div(f.add(self.filters, self.columns - 1), self.columns)
@@ -131,33 +142,65 @@ class _Gradient:
 
     def write(self) -> None:
         f = self.f
+        if self.wide:
+            self._transform(Span(0, self.count))
+            self._at_once()
+            return
         with f.for_(0, self.count, self.block, hint="block") as block:
             span = Span(block.index, f.min(f.add(block.index, self.block), self.count))
-            for windows in self.windows:
-                share_transform(f, self.dtype, span, windows.depth, windows.transform)
-            barrier(f, self.team)
+            self._transform(span)
             is_first = f.op(f"icmp eq i64 {block.index}, 0")
             with f.for_(*share(f, f.mul(self.positions, self.panels)), hint="product") as task:
                 position, panel = unravel(f, task.index, [self.positions, self.panels])
-                self._product(position, panel, f.sub(span.last, span.first), is_first)
+                sums = f.gep("i8", self.sums, f.mul(panel, self.columns * self.item))
+                slots = f.sub(span.last, span.first)
+                self._product(position, panel, (0, self.channels), slots, sums, is_first)
             barrier(f, self.team)
         with f.for_(*share(f, self.channels), hint="channel") as c:
-            self._output(c.index)
+            self._output(c.index, f.gep("i8", self.sums, f.mul(c.index, self.sums_layout.tile)), (0, self.filters))
 
-    def _product(self, position: Any, panel: Any, slots: Any, is_first: str) -> None:
-        """Adds the products of the tiles in slots [0, slots) to the sums of a position and a panel. `is_first`: there
-        are none yet."""
+    def _transform(self, span: Span) -> None:
+        """Transforms these tiles, and their windows."""
+        for windows in self.windows:
+            share_transform(self.f, self.dtype, span, windows.depth, windows.transform)
+        barrier(self.f, self.team)
+
+    def _at_once(self) -> None:
+        """Sums over all tiles, and their transforms, of a line of the input's channels and some panels at a time. The
+        panels change least often, so that the second-level cache has their tiles."""
+        f, line, wide = self.f, self.x_layout.group, self.wide * self.columns
+        counts = [f.div(f.add(n, by - 1), by) for n, by in ((self.filters, wide), (self.channels, line))]
+        with f.for_(*share(f, f.mul(*counts)), hint="part") as part:
+            across, down = unravel(f, part.index, counts)
+            first, low = f.mul(down, line), f.mul(across, wide)
+            channels = first, f.min(f.add(first, line), self.channels)
+            panel = f.mul(across, self.wide)
+            panels = f.min(f.sub(self.panels, panel), self.wide)
+            with f.for_(0, self.positions, hint="position") as position, f.for_(0, panels, hint="panel") as k:
+                sums = f.gep("i8", self.sums, f.mul(k.index, self.columns * self.item))
+                self._product(position.index, f.add(panel, k.index), channels, self.count, sums, None)
+            with f.for_(*channels, hint="channel") as c:
+                sums = f.gep("i8", self.sums, f.mul(f.sub(c.index, first), self.sums_layout.tile))
+                self._output(c.index, sums, (low, f.min(f.add(low, wide), self.filters)))
+
+    def _product(
+        self, position: Any, panel: Any, channels: Channels, slots: Any, sums: str, is_first: str | None
+    ) -> None:
+        """Adds the products of the tiles in slots [0, slots) to the sums of a position and a panel, for some channels
+        of the input. `sums`: those of the first position and channel. `is_first`: whether there are none yet; None:
+        there never are any."""
         f = self.f
-        column = f.mul(panel, self.columns * self.item)
         v = f.gep("i8", self.v, f.mul(position, self.x_layout.position))
-        u = f.gep("i8", self.u, f.add(f.mul(position, self.g_layout.position), column))
-        sums = f.gep("i8", self.sums, f.add(f.mul(position, self.sums_layout.position), column))
+        u = f.gep("i8", self.u, f.mul(position, self.g_layout.position))
+        u = place_of(f, u, self.g_layout, 0, f.mul(panel, self.columns), self.item)
+        sums = f.gep("i8", sums, f.mul(position, self.sums_layout.position))
         for narrow in panel_variants(f, self.dtype, self.filters, self.columns, panel):
             # Columns and rows that do not exist are whatever is in memory, and so are their sums, which none reads.
             tile = Tile(f, self.dtype, narrow.vectors)
-            with f.for_(0, self.channels, self.rows, hint="channel") as c:
-                found = self._sum(tile, f.gep(self.scalar, v, c.index), u, slots)
-                self._add(tile, f.gep("i8", sums, f.mul(c.index, self.sums_layout.tile)), found, is_first)
+            with f.for_(*channels, self.rows, hint="channel") as c:
+                found = self._sum(tile, place_of(f, v, self.x_layout, 0, c.index, self.item), u, slots)
+                place = f.gep("i8", sums, f.mul(f.sub(c.index, channels[0]), self.sums_layout.tile))
+                self._add(tile, place, found, is_first)
 
     def _sum(self, tile: Tile, v: str, u: str, slots: Any) -> Rows:
         """A register tile's sums over a block."""
@@ -166,6 +209,8 @@ class _Gradient:
         with f.for_(0, slots, 1, types, "tile") as t:
             x = f.gep("i8", v, f.mul(t.index, self.x_layout.tile))
             g = f.gep("i8", u, f.mul(t.index, self.g_layout.tile))
+            if self.wide:  # what the product of the next position reads
+                prefetch(f, x, self.x_layout.position)
             vectors = [tile.load(f.gep("i8", g, k * self.align), align=self.align) for k in range(tile.vectors)]
             names, found = iter(t.carried), []
             for r in range(self.rows):
@@ -175,26 +220,32 @@ class _Gradient:
         names = iter(t.results)
         return [[next(names) for _ in range(tile.vectors)] for _ in range(self.rows)]
 
-    def _add(self, tile: Tile, sums: str, found: Rows, begins: str) -> None:
+    def _add(self, tile: Tile, sums: str, found: Rows, begins: str | None) -> None:
         """Adds to the sums of a register tile, or begins them."""
         f = self.f
+        if begins is None:
+            self._store(tile, sums, found, False)
+            return
         for condition, adds in ((begins, False), (f.op(f"xor i1 {begins}, true"), True)):
             with f.if_(condition):
-                for place, row in zip(steps(f, sums, self.sums_layout.tile, self.rows), found, strict=True):
-                    for k, value in enumerate(row):
-                        p = f.gep("i8", place, k * self.align)
-                        if adds:
-                            value = f.op(f"fadd {tile.vector} {tile.load(p, align=self.align)}, {value}")
-                        f.store(tile.vector, value, p, self.align)
+                self._store(tile, sums, found, adds)
 
-    def _output(self, c: Any) -> None:
-        """Gᵀ m G of a channel of the input."""
+    def _store(self, tile: Tile, sums: str, found: Rows, adds: bool) -> None:
+        f = self.f
+        for place, row in zip(steps(f, sums, self.sums_layout.tile, self.rows), found, strict=True):
+            for k, value in enumerate(row):
+                p = f.gep("i8", place, k * self.align)
+                if adds:
+                    value = f.op(f"fadd {tile.vector} {tile.load(p, align=self.align)}, {value}")
+                f.store(tile.vector, value, p, self.align)
+
+    def _output(self, c: Any, sums: str, filters: Channels) -> None:
+        """Gᵀ m G of a channel of the input and some of the cotangent. `sums`: of the first of them."""
         f, position = self.f, self.sums_layout.position
         down, along = (tuple(zip(*axis.transform.weight)) for axis in (self.down, self.along))
-        source = f.gep("i8", self.sums, f.mul(c, self.sums_layout.tile))
         target = f.gep(self.scalar, self.y, f.mul(c, self.filters))
         step = self.channels * self.filters * self.item
-        for tile, o in vectors(f, self.dtype, (0, self.filters), self.filters):
+        for tile, o in vectors(f, self.dtype, filters, self.filters):
 
             def load(top: str, tile: Tile = tile) -> list[str]:
                 places = steps(f, top, self.along.extent * position, self.down.extent)
@@ -205,4 +256,5 @@ class _Gradient:
                     tile.store(v, p, tile.is_partial(0))
 
             rows = Walk(f.gep(self.scalar, target, o), len(along) * step)
-            map_both_ways(tile, down, along, Walk(f.gep(self.scalar, source, o), position), load, rows, store)
+            source = f.gep(self.scalar, sums, f.sub(o, filters[0]))
+            map_both_ways(tile, down, along, Walk(source, position), load, rows, store)

@@ -148,13 +148,12 @@ class Windows:
                     self._copy_window(source, top, left, channels)
                 there = [f.op(f"select i1 {outside}, ptr {a}, ptr {b}") for a, b in zip(pointers, there)]
             pointers = there
-        target = f.gep("i8", self.target, f.mul(slot, self.layout.tile))
         for tile, c in vectors(f, self.image.dtype, channels, self.depth):
             # The part of the next tile that it does not share with this one.
             for p in following:
                 for k in range(columns.step):
                     prefetch(f, f.op(f"getelementptr {self.scalar}, ptr {p}, i64 {c}"), k * self.depth * self.item)
-            self._transform(tile, pointers, c, f.gep(self.scalar, target, c))
+            self._transform(tile, pointers, c, place_of(f, self.target, self.layout, slot, c, self.item))
 
     def _row(self, source: str, row: Any, column: Any) -> str:
         """The pixel at a row and column of the input; zeros where there is no such row."""
@@ -195,6 +194,14 @@ class Windows:
 
         across = Walk(channel, self.depth, "i64")
         map_both_ways(tile, rows, columns, across, load, Walk(target, len(columns) * position), store)
+
+
+def place_of(f: Function, array: str, layout: Transformed, slot: Any, channel: Any, itemsize: int) -> str:
+    """Where the first position of a tile has a channel."""
+    if layout.group:
+        array = f.gep("i8", array, f.mul(f.div(channel, layout.group), layout.apart))
+        channel = f.mod(channel, layout.group)
+    return f.gep("i8", array, f.add(f.mul(slot, layout.tile), f.mul(channel, itemsize)))
 
 
 def clear(f: Function, dtype: DType, zeros: str, nbytes: Any) -> None:

@@ -213,6 +213,7 @@ class WinogradGradient(Plan, kernel="winograd_gradient"):
     rows: Annotated[int, "of a register tile of the products: channels of the input", UNROLLED]
     columns: Annotated[int, "of a register tile of the products: channels of the cotangent", UNROLLED]
     block: Annotated[int, "tiles that are transformed at a time, and added to the sums", COUNTED]
+    wide: Annotated[int, "panels whose sums a thread transforms as soon as they are complete; 0: all at the end"] = 0
 
     shares = "each of the three steps"
     is_product = True

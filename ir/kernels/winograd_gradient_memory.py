@@ -31,7 +31,9 @@ class WinogradGradientMemory(NamedTuple):
     g: Transformed
     """[positions, tiles of a block, channels of the cotangent]."""
     sums: Transformed
-    """[positions, channels of the input, channels of the cotangent]."""
+    """[positions, channels of the input, channels of the cotangent]; those that a thread has at once, if plan.wide."""
+    at_once: bool
+    """Whether each thread has sums of its own, which are transformed as soon as they are complete."""
 
     @staticmethod
     def of(
@@ -48,19 +50,26 @@ class WinogradGradientMemory(NamedTuple):
         rows = [aligned(width * n * itemsize, machine.line) for _, width, n in images]
         # A vector at the end of a pixel is written as a whole.
         window = sum((height + 1) * row for (height, *_), row in zip(images, rows, strict=True))
-        if isinstance(channels, Dim) or isinstance(filters, Dim):
+        if plan.wide and not isinstance(channels, Dim) and not isinstance(filters, Dim):
+            line = machine.line // itemsize
+            x, g = (
+                Transformed.in_groups(positions, plan.block, n, group, itemsize, machine)
+                for n, group in ((channels, line), (filters, plan.columns))
+            )
+            sums = Transformed.of(positions, line, plan.wide * plan.columns, itemsize, machine)
+        elif isinstance(channels, Dim) or isinstance(filters, Dim):
             x, g, sums = (Transformed.open(name, positions, machine) for name in OPEN)
         else:
             high, wide = (-(-n // by) * by for n, by in ((channels, plan.rows), (filters, plan.columns)))
             x, g = (Transformed.of(positions, plan.block, n, itemsize, machine, is_odd=True) for n in (high, wide))
             sums = Transformed.of(positions, high, wide, itemsize, machine)
-        return WinogradGradientMemory(sum(rows), window, x, g, sums)
+        return WinogradGradientMemory(sum(rows), window, x, g, sums, plan.wide > 0)
 
     @property
     def own(self) -> Any:
         """Bytes that each thread needs for itself."""
-        return self.zeros + self.window
+        return self.zeros + self.window + (self.sums.nbytes if self.at_once else 0)
 
     @property
     def shared(self) -> Any:
-        return self.x.nbytes + self.g.nbytes + self.sums.nbytes
+        return self.x.nbytes + self.g.nbytes + (0 if self.at_once else self.sums.nbytes)

@@ -16,11 +16,16 @@ from gluonjit.ir.machine import Machine
 
 
 class Transformed(NamedTuple):
-    """An array [positions, tiles, channels]: byte strides, which may be open ones (`Extent`)."""
+    """An array [positions, tiles, channels], or [positions, groups of channels, tiles, channels of a group]: byte
+    strides, which may be open ones (`Extent`)."""
 
     positions: int
     tile: Any
     position: Any
+    group: int = 0
+    """Channels of a group; 0: all are one."""
+    apart: int = 0
+    """From one group to the next."""
 
     @staticmethod
     def of(
@@ -33,8 +38,16 @@ class Transformed(NamedTuple):
         tile = -(-channels * itemsize // line) * line
         if tile % (2 * line if is_odd else machine.page // 2) == 0:
             tile += line
-        lines = tiles * tile // line
-        return Transformed(positions, tile, (lines + 1 - lines % 2) * line)
+        return Transformed(positions, tile, _odd_lines(tiles * tile, machine))
+
+    @staticmethod
+    def in_groups(
+        positions: int, tiles: int, channels: int, group: int, itemsize: int, machine: Machine
+    ) -> Transformed:
+        """The channels of a group are all that a product reads at a time: what it reads lies together."""
+        tile = group * itemsize
+        apart = tiles * tile
+        return Transformed(positions, tile, _odd_lines(-(-channels // group) * apart, machine), group, apart)
 
     @staticmethod
     def open(name: str, positions: int, machine: Machine) -> Transformed:
@@ -43,9 +56,20 @@ class Transformed(NamedTuple):
         unit = stride_unit(machine)
         return Transformed(positions, unit * named(f"{name}_tile"), unit * named(f"{name}_position"))
 
+    def open_sizes(self, name: str, machine: Machine) -> dict[str, int]:
+        """What the open dimensions of `open` are for this array."""
+        unit = stride_unit(machine)
+        return {f"{name}_tile": self.tile // unit, f"{name}_position": self.position // unit}
+
     @property
     def nbytes(self) -> Any:
         return self.positions * self.position
+
+
+def _odd_lines(nbytes: int, machine: Machine) -> int:
+    """These bytes, or more: an odd number of lines of the cache."""
+    lines = -(-nbytes // machine.line)
+    return (lines + 1 - lines % 2) * machine.line
 
 
 class WinogradMemory(NamedTuple):

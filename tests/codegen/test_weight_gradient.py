@@ -95,6 +95,8 @@ WINOGRAD = {
     "1-D": ((1, 4, 4, 16, 20), gradient((50,), 33, 66, (3,), batch=3, low=1, high=1)),
     "1x3": ((1, 4, 4, 16, 60), gradient((9, 24), 33, 48, (1, 3), low=(0, 1), high=(0, 1))),
     "3x1": ((4, 1, 4, 16, 60), gradient((24, 9), 33, 48, (3, 1), low=(1, 0), high=(1, 0))),
+    "sums at once": ((4, 4, 4, 16, 8, 2), gradient((5, 6), 40, 100, (3, 3), batch=2, low=1, high=1)),
+    "sums at once, 1-D": ((1, 4, 2, 16, 15, 1), gradient((20,), 33, 66, (3,), batch=3, low=1, high=1)),
 }
 """A plan, and what it computes."""
 
@@ -132,6 +134,23 @@ def test_winograd(case, target, planned):
     run = run_selected(graph, inputs, runnable(target))
     assert [k for k in run.kernels if k != "loops"] == ["winograd_gradient"]
     assert difference(run.outputs[0], expected) < WITHIN
+
+
+def test_sums_that_no_near_cache_holds_are_transformed_at_once(planned):
+    """Where all tiles are one block; with the same bits."""
+    target = targets.named("x86-64-v3")
+    for images, channels, at_once in ((64, 512, True), (65, 512, False), (64, 48, False)):
+        problem = select_winograd_gradient.Problem(images, (4, 4), (3, 3), 1.0, channels, channels, F32)
+        plans = [plan for plan, _ in select_winograd_gradient.winograd_plans(problem, target) if plan.height == 4]
+        assert [plan.wide > 0 for plan in plans] == [at_once]
+    graph = gradient((5, 6), 40, 100, (3, 3), batch=2, low=1, high=1)
+    rng = np.random.default_rng(0)
+    inputs = [rng.standard_normal(v.shape).astype(np.float32) for v in graph.inputs]
+    bits = set()
+    for wide in (0, 1, 2, 9):
+        planned(4, 4, 4, 16, 8, wide)
+        bits.add(run_selected(graph, inputs, runnable("host")).outputs[0].tobytes())
+    assert len(bits) == 1
 
 
 def test_winograd_gradient_is_chosen_where_it_saves_time():
