@@ -222,6 +222,7 @@ class Product:
             aligned=self.packed,
             ahead=fetch is None and self.packed and hint(self.panel_size) * self.dtype.itemsize > self.f.target.l1,
             fetch=fetch,
+            uncut=bool(self.sums),
         )
 
     def _tiles_ahead(self, rows: int) -> Any:

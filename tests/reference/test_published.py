@@ -92,7 +92,8 @@ def test_face_recognition(shared, run):
 
 
 def test_face_recognition_in_float64(shared):
-    """MXNet's own result is 6.5e-6 off. This one is closer to the truth.
+    """MXNet's own result is 6.5e-6 off. This one is closer to the truth on the whole; which number is furthest is
+    chance.
 
     Some of its convolutions sum up nearly equal terms, whose mean BatchNorm then subtracts: errors grow.
     """
@@ -103,4 +104,6 @@ def test_face_recognition_in_float64(shared):
     block.cast("float64")
     block.hybridize(backend="numpy")
     double = block(mx.nd.array(recorded["data"], dtype="float64")).asnumpy()
-    assert difference(single.astype("float64"), double) < difference(recorded["out0"].astype("float64"), double) < 7e-6
+    ours, theirs = (np.sqrt(np.mean((embedding - double) ** 2)) for embedding in (single, recorded["out0"]))
+    assert ours < 0.8 * theirs
+    assert difference(single.astype("float64"), double) < 7e-6
