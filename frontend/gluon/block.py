@@ -29,7 +29,7 @@ from gluonjit.language import forms
 from gluonjit.language.modes import is_training
 from gluonjit.language.running import running
 from gluonjit.language.source import stacklevel
-from gluonjit.ndarray import NDArray
+from gluonjit.ndarray import NDArray, postponed_calls
 from gluonjit.symbol import Symbol
 from gluonjit.trace import parameter_shapes
 from gluonjit.trace.recorder import explain_call
@@ -498,6 +498,7 @@ class HybridBlock(Block):
                     raise
                 # MXNet's words come after the cause.
                 raise ValueError(f"{e}\nDeferred initialization failed because shape cannot be inferred.") from e
+        postponed_calls.begin(Block.__call__.__code__)
         for param in waiting:
             param._finish_deferred_init()
 

@@ -84,6 +84,8 @@ class Tracer(Protocol):
 
 class _Running(threading.local):
     trace: Any = None
+    postponed: Any = None
+    """What notes this thread's plain operators instead of computing them (`ndarray/postponed_calls.py`), or None."""
 
 
 running = _Running()

@@ -155,7 +155,7 @@ def _ready(x: Any) -> None:
             settle()
             release()
         if isinstance(x, Deferred):
-            raise MXNetError("this result does not exist, since the step of training that computes it has failed")
+            raise MXNetError("this result does not exist, since what computes it has failed")
 
 
 def _settled(name: str) -> property:

@@ -135,10 +135,15 @@ def invoke(
     """
     if running.trace is not None:
         return running.trace.invoke(op, inputs, attrs, out, name, attr, hint)
+    raw = attrs
     try:
-        call, attrs = _call(op, attrs)
+        call, attrs = _call(op, raw)
     except OperatorError as e:
         raise OperatorError(f"{e}{quote(user_loc())}") from None
+    if running.postponed is not None and out is None:
+        found = running.postponed.invoke(op, call, raw, inputs)
+        if found is not None:
+            return found
     plain = True
     for x in inputs:
         if x.__class__ is not NDArray:

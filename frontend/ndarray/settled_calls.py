@@ -67,23 +67,24 @@ class SettledCalls:
     def _made(self, arrays: Sequence[np.ndarray], training: bool) -> Interpreter | None:
         try:
             graph = self._op.expansion([type_of(x) for x in arrays], self._attrs, training)
-            if not all(map(_is_small_primitive, _ops(graph))):
+            if not all(map(_is_small_primitive, all_ops(graph))):
                 return None
             interpreter = Interpreter(graph)
             results = self.compute(interpreter, arrays, np.zeros(2, np.int64))
         except (IRError, MXNetError, *UNFORESEEN):  # the expansion says it better
             return None
-        constants = [op.attrs["value"] for op in _ops(graph) if op.name == "constant"]
+        constants = [op.attrs["value"] for op in all_ops(graph) if op.name == "constant"]
         # A result that is one would be the caller's to write to.
         shared = any(np.may_share_memory(x, c) for x in results for c in constants)
         return None if shared else interpreter
 
 
-def _ops(graph: Graph) -> Iterator[Any]:
+def all_ops(graph: Graph) -> Iterator[Any]:
+    """The ops of a graph and of its regions."""
     for op in graph.ops:
         yield op
         for region in op.regions:
-            yield from _ops(region)
+            yield from all_ops(region)
 
 
 def _is_small_primitive(op: Any) -> bool:

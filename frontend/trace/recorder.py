@@ -125,7 +125,7 @@ class Recorder:
 
     def argument(self, name: str, position: int, x: NDArray) -> TracedSymbol:
         """Argument number `position` of the traced call."""
-        return _alike(x, self._input(name, type_of(x._array), position))
+        return _alike(x, self._input(name, type_of(x._stand_in), position))
 
     def variable(self, handle: TracedSymbol) -> Entry:
         """The variable of a graph input, whose value is the one before the call."""
@@ -139,7 +139,7 @@ class Recorder:
             shape = tuple(param.shape or param._declared_shape or ())
             type: TensorType | None = None
             if param._first is not None:
-                type = type_of(param._first._array)
+                type = type_of(param._first._stand_in)
             elif is_complete(shape or None):
                 type = TensorType(dtype(param.dtype), shape)
             found = self._input(param.name, type, param, entry[0])

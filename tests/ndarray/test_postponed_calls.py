@@ -1,0 +1,229 @@
+"""The first call of a net, whose results are computed when somebody looks at them."""
+
+import threading
+
+import numpy as np
+import pytest
+
+import gluonjit as mx
+from gluonjit.gluon import nn
+from gluonjit.ndarray import deferred
+from gluonjit.ndarray.deferred import Deferred
+
+
+def made_net():
+    """Layers of unknown input sizes, with a fixed value in every parameter once these are known."""
+    net = nn.HybridSequential()
+    net.add(nn.Conv2D(4, 3, activation="relu"), nn.BatchNorm(), nn.MaxPool2D(2), nn.Dropout(0.5), nn.Dense(5))
+    net.initialize(mx.init.Constant(0.1))
+    return net
+
+
+def images(seed=0):
+    return mx.nd.array(np.random.RandomState(seed).randn(2, 3, 8, 8))
+
+
+def waits(*arrays):
+    """Whether these, and nothing else that `deferred` knows of, wait."""
+    return deferred.now.step is not None and all(isinstance(x, Deferred) for x in arrays)
+
+
+@pytest.fixture
+def expected(monkeypatch):
+    """The result of `made_net` for `images()`."""
+    with monkeypatch.context() as m:
+        m.setenv("MXNET_ENGINE_TYPE", "NaiveEngine")
+        y = made_net()(images())
+        assert not isinstance(y, Deferred)
+    return y.asnumpy()
+
+
+def test_a_result_is_computed_when_it_is_read(expected):
+    net, x = made_net(), images()
+    y = net(x)
+    assert waits(y, x)
+    assert (y.shape, y.dtype, y.context, y.stype) == ((2, 5), np.float32, mx.cpu(), "default")
+    assert waits(y, x)
+    np.testing.assert_array_equal(y.asnumpy(), expected)
+    assert deferred.now.step is None and type(y) is type(x) is mx.nd.NDArray
+
+
+def test_a_result_that_is_dropped_is_not_computed(monkeypatch):
+    net, x = made_net(), images()
+    net(x)
+    step = deferred.now.step
+    monkeypatch.setattr("gluonjit.ndarray.postponed_calls.invoke", lambda *_: pytest.fail("something is computed"))
+    assert len(step._calls) == 6
+    x[:] = 1  # who writes to an operand has the results computed that exist
+    assert deferred.now.step is None and type(net[0].weight.data()) is mx.nd.NDArray
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda net, x: x.__setitem__(0, 7),
+        lambda net, x: net[0].weight.set_data(mx.nd.ones((4, 3, 3, 3))),
+        lambda net, x: net[4].bias.data().__iadd__(1),
+        lambda net, x: mx.nd.sgd_update(net[4].bias.data(), mx.nd.ones(5), lr=1, out=net[4].bias.data()),
+        lambda net, x: net.cast("float64"),
+        lambda net, x: net.initialize(force_reinit=True),
+        lambda net, x: mx.nd.waitall(),
+    ],
+    ids=["argument", "set_data", "in place", "update", "cast", "initialize", "waitall"],
+)
+def test_results_are_of_what_was_there(expected, write):
+    net, x = made_net(), images()
+    y = net(x)
+    write(net, x)
+    np.testing.assert_array_equal(y.asnumpy(), expected)
+
+
+def test_only_what_is_read_is_computed(expected, monkeypatch):
+    class Two(nn.HybridBlock):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = made_net(), nn.Dense(3)
+            self.second.initialize()
+
+        def hybrid_forward(self, F, x):
+            y = self.first(x)
+            return y, self.second(y).exp()
+
+    y, z = Two()(images())
+    computed = []
+    original = deferred.now.step.settle.__globals__["invoke"]
+    monkeypatch.setattr(
+        "gluonjit.ndarray.postponed_calls.invoke", lambda op, *a: computed.append(op.name) or original(op, *a)
+    )
+    del z
+    np.testing.assert_array_equal(y.asnumpy(), expected)
+    assert computed == ["Convolution", "Activation", "BatchNorm", "Pooling", "Dropout", "FullyConnected"]
+
+
+def test_a_program_that_looks_in_between(expected):
+    class Looking(nn.HybridSequential):
+        def hybrid_forward(self, F, x):
+            y = self[0](x)
+            self.found = y.asnumpy()
+            for layer in list(self._children.values())[1:]:
+                y = layer(y)
+            return y
+
+    net = Looking()
+    net.add(*made_net()._children.values())
+    y = net(images())
+    assert net.found.shape == (2, 4, 6, 6)
+    np.testing.assert_array_equal(y.asnumpy(), expected)
+
+
+def test_only_the_call_that_completes_shapes():
+    net = made_net()
+    net(images()).wait_to_read()
+    y = net(images(1))
+    assert not isinstance(y, Deferred)
+    net = made_net()
+    y = net(images())
+    later = images(1) + 1
+    assert waits(y) and not isinstance(later, Deferred)
+
+
+@pytest.mark.parametrize("scope", [mx.autograd.record, mx.autograd.train_mode])
+def test_training_is_at_once(scope):
+    net = made_net()
+    with scope():
+        y = net(images())
+    assert not isinstance(y, Deferred)
+
+
+def test_arrays_that_share_memory_are_computed_at_once(expected):
+    net, x = made_net(), images()
+    part = x[0]
+    y = net(x)
+    part[:] = 0
+    np.testing.assert_array_equal(y.asnumpy(), expected)
+
+
+def test_a_second_net_waits_as_well(expected):
+    head = nn.Dense(2)
+    head.initialize(mx.init.Constant(2))
+    y = made_net()(images())
+    z = head(y)
+    assert waits(y, z)
+    np.testing.assert_allclose(z.asnumpy(), 2 * expected.sum(axis=1, keepdims=True).repeat(2, 1), rtol=1e-6)
+    assert deferred.now.step is None
+    np.testing.assert_array_equal(y.asnumpy(), expected)
+
+
+def test_another_thread_meanwhile(expected):
+    y, found = made_net()(images()), []
+    thread = threading.Thread(target=lambda: found.append(made_net()(images())))
+    thread.start()
+    thread.join()
+    assert waits(y) and not isinstance(found[0], Deferred)
+    np.testing.assert_array_equal(found[0].asnumpy(), expected)
+    np.testing.assert_array_equal(y.asnumpy(), expected)
+
+
+def test_numpy_arrays():
+    with mx.util.np_shape(True), mx.util.np_array(True):
+        net = nn.Dense(3)
+        net.initialize(mx.init.Constant(0.5))
+        y = net(mx.np.ones((2, 4)))
+        assert waits(y) and isinstance(y, mx.np.ndarray)
+        assert type(y) is not mx.np.ndarray
+        np.testing.assert_array_equal(y.asnumpy(), np.full((2, 3), 2))
+        assert type(y) is mx.np.ndarray
+
+
+def test_a_step_of_training_follows(monkeypatch):
+    values = []
+    for how in ("", "NaiveEngine"):
+        with monkeypatch.context() as m:
+            m.setenv("MXNET_ENGINE_TYPE", how)
+            net, x = made_net(), images()
+            y = net(x)
+        mx.random.seed(1)
+        net.hybridize()
+        trainer = mx.gluon.Trainer(net.collect_params(), "sgd")
+        with mx.autograd.record():
+            loss = (net(x) ** 2).sum()
+        loss.backward()
+        trainer.step(2)
+        values.append([y.asnumpy(), *(p.data().asnumpy() for p in net.collect_params().values())])
+    for lazy, at_once in zip(*values, strict=True):
+        np.testing.assert_array_equal(lazy, at_once)
+
+
+def test_another_thread_reads(expected):
+    net, found = made_net(), []
+    y = net(images())
+    thread = threading.Thread(target=lambda: found.append(y.asnumpy()))
+    thread.start()
+    thread.join()
+    np.testing.assert_array_equal(found[0], expected)
+    assert not isinstance(y, Deferred)
+
+
+def test_an_error_is_told_at_once():
+    net = nn.HybridSequential()
+    net.add(nn.Conv2D(4, 3), nn.MaxPool2D(9))
+    net.initialize()
+    with pytest.raises(mx.MXNetError, match="exceeds input"):
+        net(images())
+    assert net[0].weight.data().shape == (4, 3, 3, 3)
+
+
+def test_results_that_cannot_be_computed(monkeypatch):
+    net, x = made_net(), images()
+    y = net(x)
+
+    def fails(*_):
+        raise MemoryError("no room")
+
+    monkeypatch.setattr("gluonjit.ndarray.postponed_calls.invoke", fails)
+    with pytest.raises(MemoryError):
+        x[:] = 1
+    x[:] = 2
+    assert x.asnumpy().min() == 2
+    with pytest.raises(mx.MXNetError, match="what computes it has failed"):
+        y.asnumpy()
