@@ -53,7 +53,7 @@ class PostponedCalls:
 
     def __init__(self) -> None:
         self._thread = get_ident()
-        self._frame, self._code = 0, None
+        self._outermost: tuple[int, CodeType] | None = None
         """The outermost call: the id of its frame, and the code that this runs."""
         self._calls: list[_Call] = []
         self._results: dict[int, _Result] = {}
@@ -66,7 +66,7 @@ class PostponedCalls:
         another thread has made the calls so far."""
         if self._thread != get_ident():
             return False
-        self._frame, self._code = id(frame), frame.f_code
+        self._outermost = id(frame), frame.f_code
         return True
 
     def invoke(self, op: Operator, call: Any, raw: Mapping[str, Any], inputs: Sequence[Any]) -> Any:
@@ -122,7 +122,7 @@ class PostponedCalls:
     def _is_inside(self) -> bool:
         """Whether the outermost call of a block has not ended."""
         frame: FrameType | None = sys._getframe(2)
-        while frame is not None and not (id(frame) == self._frame and frame.f_code is self._code):
+        while frame is not None and (id(frame), frame.f_code) != self._outermost:
             frame = frame.f_back
         return frame is not None
 

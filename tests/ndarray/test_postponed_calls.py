@@ -11,6 +11,12 @@ from gluonjit.ndarray import deferred
 from gluonjit.ndarray.deferred import Deferred
 
 
+@pytest.fixture(autouse=True)
+def nothing_waits():
+    """No step of training of another test."""
+    mx.nd.waitall()
+
+
 def made_net():
     """Layers of unknown input sizes, with a fixed value in every parameter once these are known."""
     net = nn.HybridSequential()
