@@ -186,7 +186,7 @@ class PostponedCalls:
 def begin(code: CodeType) -> None:
     """To be called when a block, which runs operator by operator in this thread, has found shapes that were missing.
     The operators that follow may wait, until the outermost of the calls that run the function with this `code` ends."""
-    if running.postponed is not None or running.trace is not None or modes.recording or modes.training:
+    if running.trace is not None or modes.recording or modes.training:
         return
     waiting = deferred.now.step or PostponedCalls()
     if not isinstance(waiting, PostponedCalls) or os.environ.get("MXNET_ENGINE_TYPE") == "NaiveEngine":
