@@ -30,8 +30,8 @@ _LINE = 64
 enough that beginning and ending a tile's sums takes little of the time."""
 _SHORT = 16
 """Pixels of a row of an image, where a tile is chosen: rows are short where channels are many."""
-_LOADS = 0.8
-"""The share of a tile's loads that begin in time (`tiling.LOADS`). Here rows of a tile lie side by side, so it is more
+_LOADS = tiling.Loads(0.8)
+"""The share of a tile's loads that begin in time (`tiling.APART`). Here rows of a tile lie side by side, so it is more
 than elsewhere, but tiles of one vector are far from the peak."""
 _PARTS = 1.12
 """The factor by which panels are taken to cost more that share lines of the cotangent: mostly the last one is narrower
@@ -141,7 +141,7 @@ def _tiles(
 ) -> Iterator[FittingTile]:
     """The register tiles that fit, with the time for a row of pixels. Tiles are all alike. `line`: the pixels of a row
     of a product; None for windows, of which all sizes of images should have the same tiles."""
-    terms, loads = (line, tiling.LOADS) if line is not None else (_SHORT, _LOADS)
+    terms, loads = (line, tiling.APART) if line is not None else (_SHORT, _LOADS)
     for tile in tiling.register_tiles(channels, filters, terms, target.line, dtype, target, most):
         whole, vectors = -(-channels // tile.rows) * tile.rows, tile.columns // target.lanes(dtype)
         if line is None and channels * dtype.itemsize >= _MANY * target.line:

@@ -25,9 +25,6 @@ of 26 vectors are more than the first-level cache can have outstanding, so all o
 of the time in ResNet-50's first stage."""
 _OVERLAP = 0.15
 """The share of the streaming time that is not hidden behind the multiply-adds."""
-LOADS = 0.7
-"""The share of a tile's loads that begin in time where its rows lie a line or more apart. Of tiles of one vector,
-which load once per multiply-add, a Zen 3 reached 40 to 60 % of the peak, of those of two or three 65 to 90."""
 _WAITING = 0.45
 """How much longer multiply-adds take where all slots for loads are used, and by the square of their share where not all
 are: then a load more often finds none free when it is wanted. With 16 registers, a Zen 3 took 0.88 to 0.99 of the time
@@ -42,6 +39,21 @@ _TILE_COST = 24
 """Cycles to begin and finish a tile."""
 _TASKS = 16
 """The fewest tasks that threads can share evenly."""
+
+
+class Loads(NamedTuple):
+    """How a tile's loads fare."""
+
+    in_time: float
+    """The share that begins in time."""
+    delay: bool = False
+    """Whether multiply-adds wait for some of them (`_WAITING`)."""
+
+
+NEAR = Loads(1)
+APART = Loads(0.7, delay=True)
+"""Where rows lie a line or more apart. Of tiles of one vector, which load once per multiply-add, a Zen 3 reached 40 to
+60 % of the peak, of those of two or three 65 to 90."""
 
 
 _USUAL = 8
@@ -66,18 +78,20 @@ def registers(rows: int, vectors: int, target: Machine, halved: bool = False) ->
     return rows * vectors + vectors + (1 if target.has_fma else 2) - shared
 
 
-def term_cycles(rows: int, vectors: int, target: Machine, halved: bool = False, loads: float = 1) -> float:
-    """Estimated cycles of a tile for one term of its sums; `loads`: which share of them begins in time."""
+def term_cycles(rows: int, vectors: int, target: Machine, halved: bool = False, loads: Loads = NEAR) -> float:
+    """Estimated cycles of a tile for one term of its sums."""
     multiply_adds = (rows * vectors - halved * (rows // 2)) * target.cycles_per_multiply_add
     if registers(rows, vectors, target, halved) >= target.num_vector_registers - 1:
         multiply_adds *= 1.03  # weights cannot be loaded ahead of their use
     stream = vectors * target.vector_bits / 8 / target.l2_rate
-    if loads == LOADS and target.num_vector_registers < 32:
+    if loads.delay and target.num_vector_registers < 32:
         multiply_adds *= 1 + _WAITING * ((rows + vectors) / target.units / multiply_adds) ** 2
-    return max(multiply_adds, (rows + vectors) / (loads * target.units), stream) + _OVERLAP * stream
+    return max(multiply_adds, (rows + vectors) / (loads.in_time * target.units), stream) + _OVERLAP * stream
 
 
-def tile_cycles(rows: int, vectors: int, terms: int, target: Machine, halved: bool = False, loads: float = 1) -> float:
+def tile_cycles(
+    rows: int, vectors: int, terms: int, target: Machine, halved: bool = False, loads: Loads = NEAR
+) -> float:
     """Estimated cycles of a register tile."""
     return terms * term_cycles(rows, vectors, target, halved, loads) + _TILE_COST + rows * vectors
 
@@ -91,7 +105,7 @@ def product_cycles(
     dtype: DType,
     target: Machine,
     halved: bool = False,
-    loads: float = 1,
+    loads: Loads = NEAR,
 ) -> float:
     """Estimated cycles of one core for an [m, n] result of sums of k terms in tiles of `rows` × `vectors` registers."""
     needed, k = -(-n // target.lanes(dtype)), -(-k // target.multiplication(dtype).terms)
@@ -148,7 +162,7 @@ def register_tiles(
     """Among these, `register_tile` chooses; the arguments are the same."""
     width = target.lanes(dtype)
     needed = -(-n // width)
-    loads = LOADS if row_bytes >= target.line else 1
+    loads = APART if row_bytes >= target.line else NEAR
     most_rows = min(m, most, target.l1_ways if row_bytes % target.page == 0 else MAX_ROWS)
     for vectors in range(1, min(MAX_VECTORS, needed) + 1):
         # Spread m evenly over its tiles, or leave a short last one: 100 rows are 7 · 13 + 9 at best.

@@ -17,7 +17,7 @@ first-level cache. Where x is copied, so is g, and a list has for each tap which
 over a block is one loop then, however short rows of pixels are. Meanwhile each tile fetches its part of what is copied
 next; without copies, of the next block, where one group has all tiles (`ahead`).
 
-Threads share tiles, so sums do not depend on the number of threads, nor on the groups. What `MANY` blocks add up goes
+Threads share tiles, so sums do not depend on the number of threads, nor on the groups. What `_MANY` blocks add up goes
 into totals, which bounds the rounding error of long sums.
 
 Where channels are no multiple of a tile's rows, the last tile begins a little earlier, and repeats some of the one
@@ -53,6 +53,8 @@ _COUNTS = ("block", "high", "wide")
 """The fields of a plan that are open dimensions where channels are."""
 _DEPTH = "copied"
 """The open dimension of `copied_channels`, as a multiple of `_UNIT`."""
+_MANY = 64
+"""Blocks after which what they added up goes into totals."""
 
 
 def _with_any_size(op: Op, target: Machine) -> AnySize | None:
@@ -87,10 +89,6 @@ def _with_any_size(op: Op, target: Machine) -> AnySize | None:
 def lower_weight_gradient(name: str, op: Op, module: Module) -> None:
     """Appends the kernel to the module. Its table ends with the thread's scratch."""
     _Gradient(module.function(name), op).write()
-
-
-MANY = 64
-"""Blocks after which what they added up goes into totals."""
 
 
 class _Block(NamedTuple):
@@ -195,7 +193,7 @@ class _Gradient:
                     line = unravel(f, block.index, self._lines)
                     self._tasks(at, f.sub(begin, whole), f.sub(end, whole), _Block(span, line))
                 following = f.add(f.div(block.index, self.block), 1)
-                with f.if_(f.op(f"icmp eq i64 {f.mod(following, MANY)}, 0")):
+                with f.if_(f.op(f"icmp eq i64 {f.mod(following, _MANY)}, 0")):
                     self._move(own, self.sums, self.totals)
             self._move(own, self.totals, self.sums)
             self._tasks(at, f.sub(begin, whole), f.sub(end, whole))
