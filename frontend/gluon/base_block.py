@@ -17,7 +17,9 @@ from gluonjit.gluon.naming import BlockScope, name_block
 from gluonjit.gluon.parameter import Parameter, ParameterDict
 from gluonjit.gluon.utils import HookHandle, _indent
 from gluonjit.language.keywords import suggesting
+from gluonjit.language.running import running
 from gluonjit.language.source import is_ours, user_frame
+from gluonjit.ndarray.postponed_calls import end_postponing
 from gluonjit.trace import block_attributes
 from gluonjit.training import initializers
 
@@ -338,7 +340,11 @@ class Block:
         if self._forward_pre_hooks:
             for hook in list(self._forward_pre_hooks.values()):
                 hook(self, args)
-        out = self.forward(*args)
+        try:
+            out = self.forward(*args)
+        finally:
+            if running.postponed is not None:
+                end_postponing(Block.__call__.__code__)
         if self._forward_hooks:
             for hook in list(self._forward_hooks.values()):
                 hook(self, args, out)

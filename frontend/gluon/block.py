@@ -29,7 +29,8 @@ from gluonjit.language import forms
 from gluonjit.language.modes import is_training
 from gluonjit.language.running import running
 from gluonjit.language.source import stacklevel
-from gluonjit.ndarray import NDArray, postponed_calls
+from gluonjit.ndarray import NDArray
+from gluonjit.ndarray.postponed_calls import begin_postponing
 from gluonjit.symbol import Symbol
 from gluonjit.trace import parameter_shapes
 from gluonjit.trace.recorder import explain_call
@@ -76,6 +77,8 @@ class HybridBlock(Block):
     """With `hybridize(debug=True)`: the results of the last call's operators."""
     _jit_gradients: Any = None
     """The graphs of recorded calls of code that was dropped, if the next one may need them again."""
+    _jit_has_run = False
+    """Whether it has run operator by operator."""
     _jit_interpreted: frozenset[bool] = frozenset()
     """The modes (True: training) in which the block runs as Python although it is hybridized: see `_interpret`."""
 
@@ -386,6 +389,9 @@ class HybridBlock(Block):
     def _run_as_python(self, x: Any, *args: Any) -> Any:
         if self._jit_debug_results is not None:
             self._jit_debug_results = {}  # of another call
+        if not self._jit_has_run:
+            self._jit_has_run = True
+            begin_postponing(Block.__call__.__code__)
         params: dict[str, Any] = {}
         device = device_of(x, args)
         for name, p in self._reg_params.items():
@@ -498,7 +504,6 @@ class HybridBlock(Block):
                     raise
                 # MXNet's words come after the cause.
                 raise ValueError(f"{e}\nDeferred initialization failed because shape cannot be inferred.") from e
-        postponed_calls.begin(Block.__call__.__code__)
         for param in waiting:
             param._finish_deferred_init()
 

@@ -98,7 +98,7 @@ def current_trace() -> Tracer | None:
 
 
 class _Setting(Whole):
-    """Sets this thread's running trace."""
+    """Sets this thread's running trace, and what it postpones: nothing."""
 
     __slots__ = ("_before", "_trace")
 
@@ -107,14 +107,15 @@ class _Setting(Whole):
         self._trace = trace
 
     def _set(self) -> None:
-        self._before, running.trace = running.trace, self._trace
+        self._before = running.trace, running.postponed
+        running.trace, running.postponed = self._trace, None
         if self._trace is not None:
             mode.change(1)
 
     def _restore(self) -> None:
         if self._trace is not None:
             mode.change(-1)
-        running.trace = self._before
+        running.trace, running.postponed = self._before
 
 
 def tracing(trace: Tracer) -> Whole:
@@ -130,7 +131,7 @@ def no_trace() -> Whole:
 def recorded(method: Method) -> Method:
     """Decorates an NDArray method: while a trace runs, the array is captured and the call is recorded.
 
-    Outside of traces, calls on an array that gradients flow to are noted on the tape.
+    Outside of traces, calls on an array that gradients flow to are noted on the tape; others may be postponed.
     """
     name = method.__name__
 
@@ -138,6 +139,10 @@ def recorded(method: Method) -> Method:
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         trace = running.trace
         if trace is None:
+            if running.postponed is not None:
+                found = running.postponed.invoke_method(name, self, args, kwargs)
+                if found is not None:
+                    return found
             if self._grad_state is not None:
                 return late.record_method(method, self, args, kwargs)
             return method(self, *args, **kwargs)

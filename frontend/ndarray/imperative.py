@@ -141,7 +141,7 @@ def invoke(
     except OperatorError as e:
         raise OperatorError(f"{e}{quote(user_loc())}") from None
     if running.postponed is not None and out is None:
-        found = running.postponed.invoke(op, call, raw, inputs)
+        found = running.postponed.invoke(op, call, attrs, raw, inputs)
         if found is not None:
             return found
     plain = True

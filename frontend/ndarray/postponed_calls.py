@@ -1,16 +1,17 @@
-"""The call of a net that completes the shapes of its parameters: its results are computed when somebody looks at them.
+"""The first plain call of a net: its results are computed when somebody looks at them.
 
 Programs call a net once after `initialize()`, as that is how layers learn how many features arrive, and drop what it
-returns. So the plain operators of such a call are noted, with the types of their results. These are deferred arrays,
-and so are, meanwhile, the operands from outside (`ndarray/deferred.py`): who looks at a result, or writes to an
+returns. So the plain operators of a block's first call are noted, with the types of their results. These are deferred
+arrays, and so are, meanwhile, the operands from outside (`ndarray/deferred.py`): who looks at a result, or writes to an
 argument or a parameter, first has the results computed that still exist. Mostly there are none.
 """
 
 from __future__ import annotations
 
+import copy
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from threading import get_ident
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -40,62 +41,69 @@ class _Result(NamedTuple):
 
 
 class _Call(NamedTuple):
-    op: Operator
-    attrs: Mapping[str, Any]
-    """As they were given, not parsed."""
+    compute: Callable[[list[Any]], Any]
+    """From ordinary arrays, one for each operand."""
     operands: Sequence[Any]
     """Arrays from outside, results, and None for operands that are left out."""
 
 
+VIEWS = frozenset(("__getitem__", "as_nd_ndarray", "as_np_ndarray", "detach", "reshape"))
+"""Methods that mostly give views, whose types depend on no elements if there are no arrays among the arguments."""
+
+
 class PostponedCalls:
-    """The operators that a thread has called since parameters lacked a shape, until the outermost call of a block ends,
-    or something looks at one of their arrays. Attribute `running.postponed` of that thread."""
+    """The operators that a thread has called since a block ran for the first time, until the outermost call of a block
+    ends, or something looks at one of their arrays. Attribute `running.postponed` of that thread."""
 
     def __init__(self) -> None:
         self._thread = get_ident()
-        self._outermost: tuple[int, CodeType] | None = None
-        """The outermost call: the id of its frame, and the code that this runs."""
         self._calls: list[_Call] = []
         self._results: dict[int, _Result] = {}
         """By the ids of arrays, which may have died since."""
         self._held: dict[int, tuple[Any, type]] = {}
         """The operands from outside, by their ids, and their own classes."""
 
-    def last_until_end_of(self, frame: FrameType) -> bool:
-        """Notes the operators that are called before the function of this frame, of this thread, returns. False if
-        another thread has made the calls so far."""
-        if self._thread != get_ident():
-            return False
-        self._outermost = id(frame), frame.f_code
-        return True
-
-    def invoke(self, op: Operator, call: Any, raw: Mapping[str, Any], inputs: Sequence[Any]) -> Any:
-        """What the operator returns, without elements; None if it is to run at once. `call`: its
-        `imperative._Call`."""
-        if running.postponed is not self or modes.recording or modes.training or not self._is_inside():
-            running.postponed = None
-            return None
+    def invoke(
+        self, op: Operator, call: Any, attrs: Mapping[str, Any], raw: Mapping[str, Any], inputs: Sequence[Any]
+    ) -> Any:
+        """What the operator returns, without elements; None if it is to run at once. `call`: its `imperative._Call`;
+        `raw`: its attributes, not parsed."""
         operands = [x for x in inputs if x is not None]
         with deferred.lock:
-            if deferred.now.step is not None and deferred.now.step is not self:
-                running.postponed = None
-                return None
             is_usual = operands and len(operands) == call.arity and not call.makes_sparse
-            if not is_usual or not all(map(self._may_wait, operands)):
+            if not (self._is_open() and is_usual and all(map(self._may_wait, operands))):
                 return None
-            types = _types_of_results(op, call.attrs, [type_of(x._stand_in) for x in operands])
+            types = _types_of_results(op, attrs, [type_of(x._stand_in) for x in operands])
             if types is None:
                 return None
             own = next((own_class(x) for x in operands if x._numpy), NDArray)
             found = [made(deferred_class(own), _without_elements(t)) for t in types[: call.visible]]
-            given = [x if x is None else self._results[id(x)] if self._is_result(x) else x for x in inputs]
-            for x in given:
-                if isinstance(x, NDArray) and id(x) not in self._held:
-                    self._hold(x)
-            deferred.now.step = self
-            self._results.update((id(x), _Result(len(self._calls), k, ref(x))) for k, x in enumerate(found))
-            self._calls.append(_Call(op, raw, given))
+            self._note(lambda arrays: invoke(op, arrays, dict(raw)), inputs, found)
         return found[0] if len(found) == 1 else found
+
+    def invoke_method(self, name: str, x: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """What a method of an array returns, without elements; None if it is to run at once."""
+        if name not in VIEWS or not all(map(_is_plain, (*args, *kwargs.values()))):
+            return None
+        with deferred.lock:
+            if not (self._is_open() and self._may_wait(x)):
+                return None
+            args, kwargs = copy.deepcopy((args, kwargs))
+            own: Any = own_class(x)
+            try:
+                with no_trace():
+                    like = own._wrap_alike(_without_elements(type_of(x._stand_in)))
+                    like = getattr(like, name)(*args, **kwargs)
+            except (MXNetError, *UNFORESEEN):
+                return None  # the method itself says what is wrong
+            found = made(deferred_class(like.__class__), _without_elements(type_of(like._array)))
+            self._note(lambda arrays: getattr(arrays[0], name)(*args, **kwargs), [x], [found])
+        return found
+
+    @property
+    def is_own(self) -> bool:
+        """Whether this thread has made the calls."""
+        return self._thread == get_ident()
 
     def settle(self) -> None:
         """Computes the results that still exist. Afterwards there is nothing deferred; after an error, the results do
@@ -119,12 +127,21 @@ class PostponedCalls:
         deferred.settle()
         return False
 
-    def _is_inside(self) -> bool:
-        """Whether the outermost call of a block has not ended."""
-        frame: FrameType | None = sys._getframe(2)
-        while frame is not None and (id(frame), frame.f_code) != self._outermost:
-            frame = frame.f_back
-        return frame is not None
+    def _is_open(self) -> bool:
+        """Whether another call may be noted."""
+        if modes.recording or modes.training or deferred.now.step not in (None, self):
+            running.postponed = None
+        return running.postponed is self
+
+    def _note(self, compute: Callable[[list[Any]], Any], inputs: Sequence[Any], found: Sequence[Any]) -> None:
+        """Notes a call, and defers its operands. `found`: its results."""
+        given = [x if x is None else self._results[id(x)] if self._is_result(x) else x for x in inputs]
+        for x in given:
+            if isinstance(x, NDArray) and id(x) not in self._held:
+                self._hold(x)
+        deferred.now.step = self
+        self._results.update((id(x), _Result(len(self._calls), k, ref(x))) for k, x in enumerate(found))
+        self._calls.append(_Call(compute, given))
 
     def _is_result(self, x: Any) -> bool:
         known = self._results.get(id(x))
@@ -161,12 +178,13 @@ class PostponedCalls:
         values: dict[int, list[Any]] = {}
         with no_trace(), Scope(False, False):
             for k in sorted(last):
-                op, attrs, operands = self._calls[k]
-                inputs = [
-                    values[x.call][x.number] if isinstance(x, _Result) else x if x is None else self._ordinary(x)
-                    for x in operands
-                ]
-                found = invoke(op, inputs, dict(attrs))
+                compute, operands = self._calls[k]
+                found = compute(
+                    [
+                        values[x.call][x.number] if isinstance(x, _Result) else x if x is None else self._ordinary(x)
+                        for x in operands
+                    ]
+                )
                 values[k] = list(found) if isinstance(found, (list, tuple)) else [found]
                 for x in operands:
                     if isinstance(x, _Result) and last[x.call] == k:
@@ -183,27 +201,37 @@ class PostponedCalls:
         deferred.now.step = None
 
 
-def begin(code: CodeType) -> None:
-    """To be called when a block, which runs operator by operator in this thread, has found shapes that were missing.
-    The operators that follow may wait, until the outermost of the calls that run the function with this `code` ends."""
-    if running.trace is not None or modes.recording or modes.training:
+def begin_postponing(code: CodeType) -> None:
+    """To be called when a block is to run operator by operator for the first time. The operators that follow in this
+    thread may wait until the outermost call ends of the function with this `code`, each of whose calls ends with
+    `end_postponing`."""
+    if running.trace is not None or modes.recording or modes.training or not _calls_of(code):
         return
     waiting = deferred.now.step or PostponedCalls()
-    if not isinstance(waiting, PostponedCalls) or os.environ.get("MXNET_ENGINE_TYPE") == "NaiveEngine":
-        return
-    outermost, frame = None, sys._getframe(1)
-    while frame is not None:
-        if frame.f_code is code:
-            outermost = frame
-        frame = frame.f_back  # type: ignore[assignment]
-    if outermost is not None and waiting.last_until_end_of(outermost):
+    if isinstance(waiting, PostponedCalls) and waiting.is_own and os.environ.get("MXNET_ENGINE_TYPE") != "NaiveEngine":
         running.postponed = waiting
+
+
+def end_postponing(code: CodeType) -> None:
+    """To be called by a function with this `code`, if `running.postponed` is not None, before it returns."""
+    if _calls_of(code) == 1:
+        running.postponed = None
+
+
+def _calls_of(code: CodeType) -> int:
+    """How many calls of a function with this code run in this thread."""
+    frame: FrameType | None = sys._getframe()
+    count = 0
+    while frame is not None:
+        count += frame.f_code is code
+        frame = frame.f_back
+    return count
 
 
 def _types_of_results(op: Operator, attrs: Mapping[str, Any], types: Sequence[TensorType]) -> list[TensorType] | None:
     """The types of all results of a call that does nothing but compute these; None if it does anything else, or fails,
     or may fail because of elements."""
-    if op.imperative_only or op.host or op.number:
+    if op.imperative_only or op.host:
         return None
     try:
         graph = op.expansion(types, attrs)
@@ -217,6 +245,15 @@ def _types_of_results(op: Operator, attrs: Mapping[str, Any], types: Sequence[Te
                 return None
     found = [v.type for v in graph.outputs]
     return found if all(t.is_static for t in found) else None
+
+
+def _is_plain(x: Any) -> bool:
+    """Whether an argument holds no arrays."""
+    if isinstance(x, (tuple, list)):
+        return all(map(_is_plain, x))
+    if isinstance(x, slice):
+        return all(map(_is_plain, (x.start, x.stop, x.step)))
+    return x is None or x is ... or isinstance(x, (int, np.integer))
 
 
 def _without_elements(type: TensorType) -> np.ndarray:

@@ -1,6 +1,7 @@
 """The first call of a net, whose results are computed when somebody looks at them."""
 
-import sys
+import copy
+import random
 import threading
 
 import numpy as np
@@ -153,9 +154,7 @@ def test_arrays_that_share_memory_are_computed_at_once(expected):
 def test_a_second_net_waits_as_well(expected):
     head = nn.Dense(2)
     head.initialize(mx.init.Constant(2))
-    net, frames = made_net(), []
-    net.register_forward_hook(lambda *_: frames.append(sys._getframe(1)))  # no later frame has the same id
-    y = net(images())
+    y = made_net()(images())
     z = head(y)
     assert waits(y, z)
     np.testing.assert_allclose(z.asnumpy(), 2 * expected.sum(axis=1, keepdims=True).repeat(2, 1), rtol=1e-6)
@@ -201,6 +200,127 @@ def test_a_step_of_training_follows(monkeypatch):
         values.append([y.asnumpy(), *(p.data().asnumpy() for p in net.collect_params().values())])
     for lazy, at_once in zip(*values, strict=True):
         np.testing.assert_array_equal(lazy, at_once)
+
+
+class Views(nn.HybridBlock):
+    """Returns an array and views of it, and of the argument."""
+
+    def hybrid_forward(self, F, x):
+        y = x * 2 - 1
+        return y, y.reshape((0, -1)), y[1:], y.detach(), x.reshape((-1,)), y[:, 1]
+
+
+def test_views():
+    x = images()
+    y, reshaped, part, detached, ravelled, column = outputs = Views()(x)
+    assert waits(*outputs)
+    assert [z.shape for z in outputs] == [(2, 3, 8, 8), (2, 192), (1, 3, 8, 8), (2, 3, 8, 8), (384,), (2, 8, 8)]
+    reshaped[1] = 7  # as in MXNet, these share memory, and a column is a copy
+    assert (y[1].asnumpy() == 7).all() and (part.asnumpy() == 7).all() and (detached[1].asnumpy() == 7).all()
+    np.testing.assert_array_equal(column.asnumpy(), (images() * 2 - 1).asnumpy()[:, 1])
+    x[0] = 5
+    assert (ravelled.asnumpy()[:192] == 5).all()
+
+
+def test_arguments_of_a_method_are_kept():
+    class Reshaping(nn.HybridBlock):
+        def hybrid_forward(self, F, x):
+            shape = [2, -1]
+            y = x.reshape(shape)
+            shape[0] = 3
+            return y
+
+    y = Reshaping()(images())
+    assert waits(y) and y.shape == y.asnumpy().shape == (2, 192)
+
+
+def test_a_second_call_is_at_once():
+    net = nn.Dense(3, in_units=4)
+    net.initialize()
+    x = mx.nd.ones((2, 4))
+    assert waits(net(x)) and not isinstance(net(x), Deferred)
+    with pytest.raises(mx.MXNetError):
+        nn.HybridLambda(lambda F, x: F.reshape(x, shape=(3, 3)))(x)
+    assert not isinstance(x + 1, Deferred)
+
+
+LAYERS = [
+    lambda r: nn.Conv2D(r.choice([3, 4]), 3, padding=1, activation=r.choice([None, "relu"])),
+    lambda r: nn.BatchNorm(),
+    lambda r: nn.MaxPool2D(2, 1),
+    lambda r: nn.Dropout(0.5),
+    lambda r: nn.Dense(4, flatten=False),
+    lambda r: nn.LayerNorm(),
+    lambda r: nn.HybridLambda(lambda F, x: x[:, 1:]),
+    lambda r: nn.HybridLambda(lambda F, x: x.reshape((0, 0, -1, 2))),
+    lambda r: nn.HybridLambda(lambda F, x: x.detach() * 0.5 + x),
+    lambda r: nn.HybridLambda(lambda F, x: (2 - x) ** 2 / 3),
+    lambda r: nn.Lambda(lambda x: x * float(x.asnumpy().flat[0] > 0)),
+]
+
+
+def random_program(seed):
+    """What a program sees that calls nets for the first time, and reads and writes arrays, in random order."""
+    mx.nd.waitall()
+    r = random.Random(seed)
+    mx.random.seed(seed)
+    nets, x, arrays, seen, waiting = [], images(seed), [], [], 0
+
+    def looks():
+        seen.extend(y.asnumpy() for y in r.sample(arrays, min(len(arrays), 2)))
+
+    def writes():
+        for y in r.sample([x, *arrays], 1):
+            y[:] = y * 0.5 if r.random() < 0.5 else 1
+
+    def changes_parameters():
+        for p in r.choice(nets).collect_params().values():
+            if p._first is not None:
+                p.set_data(p.data() * 0.5 + 0.1)
+
+    def calls():
+        net = nn.Sequential()
+        net.add(*(r.choice(LAYERS)(r) for _ in range(r.randrange(1, 6))))
+        net.initialize(mx.init.Normal(0.3))
+        nets.append(net)
+        arrays.append(net(r.choice([x, *arrays])))
+
+    actions = [
+        calls,
+        calls,
+        lambda: arrays.append(r.choice(nets)(x)),
+        lambda: arrays and arrays.pop(r.randrange(len(arrays))),
+        lambda: arrays and arrays.append(r.choice(arrays).reshape((-1,))),
+        lambda: arrays and arrays.append(copy.deepcopy(r.choice(arrays))),
+        looks,
+        writes,
+        changes_parameters,
+        mx.nd.waitall,
+    ]
+    for action in [calls, *r.choices(actions, k=6)]:
+        try:
+            action()
+        except (mx.MXNetError, ValueError) as e:
+            seen.append(type(e).__name__)
+        waiting += deferred.now.step is not None
+    seen.extend(y.asnumpy() for y in [*arrays, x])
+    return seen, waiting
+
+
+@pytest.mark.parametrize("first", range(0, 30, 10))
+def test_random_programs(first, monkeypatch):
+    monkeypatch.setenv("GLUONJIT_PLAIN", "numpy")
+    found = 0
+    for seed in range(first, first + 10):
+        lazy, waiting = random_program(seed)
+        with monkeypatch.context() as m:
+            m.setenv("MXNET_ENGINE_TYPE", "NaiveEngine")
+            at_once, none = random_program(seed)
+        found += waiting
+        assert not none and len(lazy) == len(at_once)
+        for a, b in zip(lazy, at_once, strict=True):
+            np.testing.assert_array_equal(a, b)
+    assert found > 10
 
 
 def test_another_thread_reads(expected):
