@@ -12,6 +12,7 @@ import copy
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from threading import get_ident
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -59,7 +60,7 @@ class PostponedCalls:
         self._thread = get_ident()
         self._calls: list[_Call] = []
         self._results: dict[int, _Result] = {}
-        """By the ids of arrays, which may have died since."""
+        """Those that exist, by the ids of their arrays."""
         self._held: dict[int, tuple[Any, type]] = {}
         """The operands from outside, by their ids, and their own classes."""
 
@@ -135,22 +136,33 @@ class PostponedCalls:
 
     def _note(self, compute: Callable[[list[Any]], Any], inputs: Sequence[Any], found: Sequence[Any]) -> None:
         """Notes a call, and defers its operands. `found`: its results."""
-        given = [x if x is None else self._results[id(x)] if self._is_result(x) else x for x in inputs]
+        given = [self._results.get(id(x), x) for x in inputs]
         for x in given:
             if isinstance(x, NDArray) and id(x) not in self._held:
                 self._hold(x)
         deferred.now.step = self
-        self._results.update((id(x), _Result(len(self._calls), k, ref(x))) for k, x in enumerate(found))
+        for k, x in enumerate(found):
+            self._results[id(x)] = _Result(len(self._calls), k, ref(x, partial(self._dropped, id(x))))
         self._calls.append(_Call(compute, given))
 
-    def _is_result(self, x: Any) -> bool:
-        known = self._results.get(id(x))
-        return known is not None and known.array() is x
+    def _dropped(self, number: int, _: Any) -> None:
+        """A result is no more. If it was the last one, nothing is to be computed, whatever this thread is doing."""
+        self._results.pop(number, None)
+        if not self._results and not deferred.lock._is_owned() and deferred.lock.acquire(blocking=False):
+            try:
+                self.forget_if_dropped()
+            finally:
+                deferred.lock.release()
+
+    def forget_if_dropped(self) -> None:
+        """Ends to wait if no result exists. `lock` is held."""
+        if not self._results and deferred.now.step is self:
+            self._forget()
 
     def _may_wait(self, x: Any) -> bool:
         """Whether an operand is one of these results, or nothing but itself can tell that its elements are wanted."""
         if isinstance(x, Deferred):
-            return self._is_result(x) or id(x) in self._held
+            return id(x) in self._results or id(x) in self._held
         if not isinstance(x, NDArray) or x.stype != "default" or x._device is not None:
             return False
         storage = storage_of(x)
@@ -167,7 +179,8 @@ class PostponedCalls:
 
     def _computed(self) -> list[tuple[Any, Any]]:
         """The results that exist, deferred, each with an ordinary array."""
-        alive = {(r.call, r.number): x for r in self._results.values() if (x := r.array()) is not None}
+        # In a list, as some of them may die meanwhile.
+        alive = {(r.call, r.number): x for r in list(self._results.values()) if (x := r.array()) is not None}
         last: dict[int, int] = {k: len(self._calls) for k, _ in alive}
         """The last call that reads results of each that is needed."""
         for k in reversed(range(len(self._calls))):
@@ -209,6 +222,8 @@ def begin_postponing(code: CodeType) -> None:
         return
     waiting = deferred.now.step or PostponedCalls()
     if isinstance(waiting, PostponedCalls) and waiting.is_own and os.environ.get("MXNET_ENGINE_TYPE") != "NaiveEngine":
+        with deferred.lock:
+            waiting.forget_if_dropped()
         running.postponed = waiting
 
 

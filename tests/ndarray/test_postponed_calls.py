@@ -3,6 +3,7 @@
 import copy
 import random
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -58,12 +59,26 @@ def test_a_result_is_computed_when_it_is_read(expected):
 
 def test_a_result_that_is_dropped_is_not_computed(monkeypatch):
     net, x = made_net(), images()
-    net(x)
-    step = deferred.now.step
     monkeypatch.setattr("gluonjit.ndarray.postponed_calls.invoke", lambda *_: pytest.fail("something is computed"))
-    assert len(step._calls) == 6
+    y = net(x)
+    assert len(deferred.now.step._calls) == 6
+    del y
     x[:] = 1  # who writes to an operand has the results computed that exist
     assert deferred.now.step is None and type(net[0].weight.data()) is mx.nd.NDArray
+
+
+def test_nets_and_arguments_are_not_kept():
+    net, x = made_net(), images()
+    y = net(x)
+    assert waits(y)
+    del y
+    assert deferred.now.step is None and type(x) is type(net[4].weight.data()) is mx.nd.NDArray
+    y = net[0](x), made_net()(x)
+    kept = weakref.ref(x)
+    del x
+    assert kept() is not None
+    del y
+    assert kept() is None
 
 
 @pytest.mark.parametrize(
