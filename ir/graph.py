@@ -260,10 +260,16 @@ class Emitter(Methods):
         """Values from outside, with operators for formulas."""
         return values
 
-    def elementwise(self, compute: Callable[[Any, tuple[int, ...]], Any], shape: tuple[int, ...]) -> Any:
+    def elementwise(
+        self,
+        compute: Callable[[Any, tuple[int, ...]], Any],
+        shape: tuple[int, ...],
+        uniform: tuple[float, float, float] | None = None,
+    ) -> Any:
         """`compute(b, shape)`, each of whose elements depends only on numbers and on the random bits of its own place.
 
-        An emitter may compute it piece by piece.
+        An emitter may compute it piece by piece, or draw it: `uniform` are low, high and the largest number of uniform
+        ones in float32.
         """
         return compute(self, shape)
 

@@ -25,11 +25,13 @@ from gluonjit.runtime import random_words
 
 
 class Eager(Emitter):
-    """`next_key()` gives the (seed, counter) array of type i64[2] for the next `random_bits`."""
+    """`next_key()` gives the (seed, counter) array of type i64[2] for the next `random_bits`. `into`: an array that
+    uniform numbers may be drawn into, if they are all that is computed."""
 
-    def __init__(self, training: bool, next_key: Callable[[], np.ndarray]) -> None:
+    def __init__(self, training: bool, next_key: Callable[[], np.ndarray], into: np.ndarray | None = None) -> None:
         self.training = training
         self._next_key = next_key
+        self._into = into
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         """The function of primitive `name`. Kept on the instance: the next use costs a plain attribute read."""
@@ -62,21 +64,28 @@ class Eager(Emitter):
         # One key per draw: the counter takes the place of the stream number that a compiled graph adds.
         return random_words.words(self._next_key(), 0, math.prod(shape), dtype).reshape(shape)
 
-    def elementwise(self, compute: Callable[[Any, tuple[int, ...]], Any], shape: tuple[int, ...]) -> Any:
+    def elementwise(
+        self,
+        compute: Callable[[Any, tuple[int, ...]], Any],
+        shape: tuple[int, ...],
+        uniform: tuple[float, float, float] | None = None,
+    ) -> Any:
         size = math.prod(shape)
-        if size <= _PIECE:
+        if size <= PIECE:
             return compute(self, shape)
+        if uniform is not None and random_words.are_many(size):
+            return random_words.uniform(self._next_key(), shape, *uniform, self._into)
         draws: list[_Draw] = []
         whole: Any = None
-        for start in range(0, size, _PIECE):
-            piece = compute(_Piece(self, draws, start, size), (min(_PIECE, size - start),))
+        for start in range(0, size, PIECE):
+            piece = compute(_Piece(self, draws, start, size), (min(PIECE, size - start),))
             if whole is None:
                 whole = np.empty(size, piece.dtype)
-            whole[start : start + _PIECE] = piece
+            whole[start : start + PIECE] = piece
         return whole.reshape(shape)
 
 
-_PIECE = 1 << 14
+PIECE = 1 << 14
 """Elements whose temporaries stay in the cache. Pages of fresh memory cost more than the computation."""
 
 
@@ -115,7 +124,12 @@ class _Piece(Eager):
             self._draws.append(_Draw(self._next_key(), self._size, dtype))
         return self._draws[k].words(self._start, shape[0])
 
-    def elementwise(self, compute: Callable[[Any, tuple[int, ...]], Any], shape: tuple[int, ...]) -> Any:
+    def elementwise(
+        self,
+        compute: Callable[[Any, tuple[int, ...]], Any],
+        shape: tuple[int, ...],
+        uniform: tuple[float, float, float] | None = None,
+    ) -> Any:
         return compute(self, shape)
 
 
@@ -141,7 +155,12 @@ class Exact(Eager):
     def random_bits(self, shape: Sequence[int], dtype: Any = "i32") -> np.ndarray:
         return _exact(super().random_bits(shape, dtype))
 
-    def elementwise(self, compute: Callable[[Any, tuple[int, ...]], Any], shape: tuple[int, ...]) -> Any:
+    def elementwise(
+        self,
+        compute: Callable[[Any, tuple[int, ...]], Any],
+        shape: tuple[int, ...],
+        uniform: tuple[float, float, float] | None = None,
+    ) -> Any:
         return compute(self, shape)
 
 

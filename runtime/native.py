@@ -9,6 +9,7 @@ import platform
 from collections.abc import Callable
 from typing import Any
 
+from gluonjit.codegen.draws import draw_module, parameters
 from gluonjit.codegen.entry import entry_module, steps_module
 from gluonjit.codegen.target import host
 from gluonjit.codegen.text import llvm
@@ -82,6 +83,16 @@ class _Steps:
         self.set_leave = _function(self.loaded, "set_leave", None, ctypes.c_void_p)
         self.leave = _MethodDef(b"__exit__", self.loaded.address("leave"), _METH_FASTCALL, None)
         self.note = _MethodDef(b"gluonjit_note", self.loaded.address("note"), _METH_FASTCALL, None)
+
+
+class Draw:
+    """A function of `codegen.draws`: `run` calls it."""
+
+    def __init__(self, name: str) -> None:
+        target = host()
+        self.loaded = _loaded("native draws", (target, name), lambda: draw_module(target, name), {})
+        kinds = {"ptr": ctypes.c_void_p, "i64": ctypes.c_int64, "float": ctypes.c_float}
+        self.run = _function(self.loaded, name, None, *(kinds[type] for type, _ in parameters(name)))
 
 
 @functools.cache

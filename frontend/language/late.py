@@ -49,7 +49,7 @@ record_custom = Late("autodiff.python_functions")
 tiered_operator = Late("autodiff.tiering")
 """`(op, attrs)`: the plain calls of an operator, which move to native code where that pays."""
 compile_graph = Late("execution.backends")
-"""`(graph, options)`: the compiler, for plain calls: operators, and random numbers (`runtime.random_words`)."""
+"""`(graph, options)`: the compiler, for plain calls of operators."""
 
 feed_forward_class = Late("module.feed_forward")
 """`()`: the class `FeedForward`, which `mx.model` exports."""

@@ -35,7 +35,7 @@ from gluonjit.ndarray.variable import Variable
 from gluonjit.operators import support
 from gluonjit.operators.movement.shape import decode_shape
 from gluonjit.operators.registry import OperatorError
-from gluonjit.runtime import forks, random_words
+from gluonjit.runtime import forks
 from gluonjit.runtime.eager import Eager, Exact
 from gluonjit.runtime.storage import Storage
 
@@ -58,8 +58,6 @@ EAGER = {training: Eager(training, rng.next_key) for training in (False, True)}
 """The emitters that evaluate expansions on arrays, by training mode."""
 EXACT = {training: Exact(training, rng.next_key) for training in (False, True)}
 """The emitters for what `needs_exact`."""
-
-random_words.backend = late.compile_graph
 
 
 class NDArray(NDArrayMethods):
@@ -314,7 +312,8 @@ class NDArray(NDArrayMethods):
 
     def _store(self, elements: np.ndarray) -> None:
         """Replaces all elements by those of an array of the same shape and type."""
-        self._array[...] = elements
+        if elements is not self._array:
+            self._array[...] = elements
         self._wrote()
 
     def as_in_context(self, context: Context) -> NDArray:

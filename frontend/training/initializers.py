@@ -278,6 +278,14 @@ def _uniform(low: float, high: float, like: NDArray, shape: Sequence[int] | None
     return ndarray.random.uniform(low, high, shape=like.shape if shape is None else shape, dtype=dtype)
 
 
+def _fill_uniform(low: float, high: float, array: NDArray) -> None:
+    """Overwrites an array by such numbers."""
+    if array.dtype == np.float32 and array.stype == "default" and array._grad_state is None:
+        ndarray.random.uniform(low, high, shape=array.shape, out=array)  # without a copy of them
+    else:
+        array[:] = _uniform(low, high, array)
+
+
 def _normal(sigma: float, like: NDArray, shape: Sequence[int] | None = None) -> NDArray:
     """Normal numbers with mean 0, as `_uniform`."""
     dtype = "float64" if like.dtype == np.float64 else "float32"
@@ -382,7 +390,7 @@ class Uniform(Initializer):
         self.scale = scale
 
     def _init_weight(self, name: str, arr: NDArray) -> None:
-        arr[:] = _uniform(-self.scale, self.scale, arr)
+        _fill_uniform(-self.scale, self.scale, arr)
 
 
 @register
@@ -465,7 +473,7 @@ class Xavier(Initializer):
             raise ValueError("Incorrect factor type")
         scale = math.sqrt(self.magnitude / factors[self.factor_type])
         if self.rnd_type == "uniform":
-            arr[:] = _uniform(-scale, scale, arr)
+            _fill_uniform(-scale, scale, arr)
         elif self.rnd_type == "gaussian":
             arr[:] = _normal(scale, arr)
         else:

@@ -22,17 +22,18 @@ MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 WEYL = (0x9E3779B9, 0xBB67AE85)  # added to the key after each round
 ROUNDS = 10
 _MASK = 0xFFFFFFFF
-_BLOCK = 1 << 14  # elements: the six 64-bit rows of a block stay in the L2 cache
+_BLOCK = 1 << 13  # elements: the six 64-bit rows of a block stay in the L2 cache
 
 
-def philox(counter: Sequence[Any], key: tuple[int, int]) -> list[np.ndarray]:
+def philox(counter: Sequence[Any], key: tuple[int, int], memory: np.ndarray | None = None) -> list[np.ndarray]:
     """The four 32-bit words (as uint64) of each counter.
 
     `counter` is four 32-bit words as uint64, single numbers or arrays of one shape (n,); the third is an array.
+    `memory`: u64[3, 2, n or more], which is written to, and holds the results.
     """
     # Words 0 and 2, and 1 and 3, are rows of one array: each step of a round is one call of NumPy for both.
     c0, c1, c2, c3 = counter
-    even, odd, product = np.empty((3, 2, c2.size), np.uint64)
+    even, odd, product = np.empty((3, 2, c2.size), np.uint64) if memory is None else memory[..., : c2.size]
     even[0], even[1], odd[0], odd[1] = c0, c2, c1, c3
     crossed = product[::-1]
     for keys in _round_keys(key):
@@ -61,10 +62,11 @@ def words_from(key: np.ndarray, start: int, size: int, dtype: Any, stream: int =
     counter = (counter + stream) & 0xFFFFFFFFFFFFFFFF
     wide = as_dtype(dtype) is I64
     out = np.empty(size, np.uint64 if wide else np.uint32)
+    memory = np.empty((3, 2, min(_BLOCK, size)), np.uint64)  # of all blocks: fresh pages cost as much as the rounds
     for at in range(0, size, _BLOCK):
         index = np.arange(start + at, start + min(at + _BLOCK, size), dtype=np.uint64)
         call = np.uint64(counter & _MASK), np.uint64(counter >> 32)
-        first, second, *_ = philox((*call, index & _LOW, index >> _HALF), (seed & _MASK, seed >> 32))
+        first, second, *_ = philox((*call, index & _LOW, index >> _HALF), (seed & _MASK, seed >> 32), memory)
         out[at : at + index.size] = second << _HALF | first if wide else first
     return out.view(as_dtype(dtype).numpy)
 

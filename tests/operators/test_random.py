@@ -214,11 +214,11 @@ def test_large_tensors_are_computed_in_pieces(name, monkeypatch):
     """Of which nobody can tell: the numbers, and the keys that are taken, are those of the whole."""
     sizes = []
 
-    def whole(b, compute, shape):
+    def whole(b, compute, shape, uniform=None):
         sizes.append(shape)
         return compute(b, shape)
 
-    assert eager._PIECE < 40_000
+    assert eager.PIECE < 40_000
     pieces = draw(f"_random_{name}", shape=(4, 10_001))
     monkeypatch.setattr(Eager, "elementwise", whole)
     assert np.array_equal(draw(f"_random_{name}", shape=(4, 10_001)), pieces)

@@ -81,7 +81,11 @@ def _from_numbers(b: Emitter, d: Distribution, parameters: Mapping[str, float], 
             y = b.minimum(y, b.constant(_largest_below(high, low, result), result))
         return y
 
-    return b.elementwise(compute, shape)
+    uniform = None
+    if d.bounded and result is F32:
+        low, high = parameters.values()
+        uniform = low, high, _largest_below(high, low, F32)
+    return b.elementwise(compute, shape, uniform)
 
 
 def _documents(d: Distribution) -> tuple[str, str, str]:
