@@ -544,10 +544,7 @@ class TieredOperator:
         types = (training, *[(x.shape, x.dtype) for x in arrays])
         tiers = self._tiers.find(types)
         if tiers is None:
-            tiers = self._made([type_of(x) for x in arrays], training)
-            if all(tier.never for tier in tiers):
-                tiers = ()
-            self._tiers.keep(types, tiers)
+            tiers = self._kept(types, arrays)
         if not tiers:
             return None
         callee, versions, steady = None, None, None
@@ -581,6 +578,19 @@ class TieredOperator:
             if calls is not None:
                 self._ready[first] = _Ready(types, self._weights_of(arrays), now, epoch, calls)
         return results
+
+    def note_draw(self, training: bool) -> None:
+        """Notes a call without operands that NumPy has computed."""
+        if tiers := self._kept((training,), []):
+            tiers[0].native()
+
+    def _kept(self, types: tuple[Any, ...], arrays: Sequence[np.ndarray]) -> tuple[Tier, Tier] | tuple[()]:
+        """What is to serve calls of these types, which are the first."""
+        tiers: tuple[Tier, Tier] | tuple[()] = self._made([type_of(x) for x in arrays], types[0])
+        if all(tier.never for tier in tiers):
+            tiers = ()
+        self._tiers.keep(types, tiers)
+        return tiers
 
     def _weights_of(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         return [arrays[k] for k in self._weights]

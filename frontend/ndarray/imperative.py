@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ from gluonjit.ndarray.ndarray import EAGER, EXACT, NDArray
 from gluonjit.ndarray.settled_calls import SettledCalls
 from gluonjit.ndarray.variable import tracked
 from gluonjit.operators.registry import UNFORESEEN, Operator, OperatorError, cache_key, unforeseen
+from gluonjit.operators.sampling.random_ops import is_drawn_at_once
 from gluonjit.runtime.eager import Eager, needs_exact, noting_difference, unwrapped
 from gluonjit.runtime.numpy_memory import InKeptBlocks
 from gluonjit.runtime.storage import Storage
@@ -50,9 +52,11 @@ class _Call:
         "context",
         "has_tiers",
         "makes_sparse",
+        "most_untold",
         "only_draws",
         "settled",
         "tiers",
+        "untold",
         "visible",
     )
 
@@ -65,6 +69,13 @@ class _Call:
         needs one pass."""
         self.only_draws = self.has_tiers and op.streams is not None and not op.input_names(self.attrs)
         """Whether it draws random numbers without operands: NumPy takes long for few numbers, too."""
+        if self.only_draws and is_drawn_at_once(op.name, self.attrs):
+            self.has_tiers = False
+        shape = self.attrs.get("shape", self.attrs.get("size"))
+        self.untold: list[bool] = []
+        """The modes of the first calls that only draw, of which `tiers` is told later: those that draw the first values
+        of parameters mostly are the only ones, and what `tiers` needs takes a while to import."""
+        self.most_untold = min(_FEW_DRAWN // max(math.prod(shape) if isinstance(shape, tuple) else 1, 1), _FEW_CALLS)
         self.tiers: Any = None
         """What chooses between NumPy and native code for large operands (`autodiff/tiering.py`), once there are any."""
         self.settled = SettledCalls.of(op, self.attrs)
@@ -88,6 +99,8 @@ SMALL = 0 if plain_calls() == "native" else 1 << 10
 
 _LARGE = 1 << 14
 """Elements of an operand from which an operator may make arrays that are worth keeping."""
+_FEW_DRAWN, _FEW_CALLS = 1 << 22, 256
+"""Numbers and calls that never pay for compiling what draws them, whatever the distribution."""
 _USUAL_BLOCKS = contextlib.nullcontext()
 
 _calls: dict[Operator, dict[Any, _Call]] = {}
@@ -178,9 +191,15 @@ def invoke(
                 if x.size >= SMALL:
                     tiered, large = True, x.size >= _LARGE
                     break
-            if tiered:
-                if call.tiers is None:
+            if tiered and call.tiers is None:
+                if call.only_draws and len(call.untold) < call.most_untold and plain_calls() != "native":
+                    call.untold.append(modes.training)
+                    tiered = False
+                else:
                     call.tiers = late.tiered_operator(op, attrs)
+                    for training in call.untold:
+                        call.tiers.note_draw(training)
+            if tiered:
                 results = call.tiers.run(inputs, modes.training, key)
         settled = call.settled
         if settled is not None and results is None:
@@ -352,6 +371,8 @@ def _located(op: Operator, arrays: Sequence[np.ndarray], error: Exception) -> Ex
 
 def _own(result: Any, others: list[np.ndarray]) -> np.ndarray:
     """`result` as a writeable C-contiguous array that shares no memory with `others`."""
+    if np.size(result) >= _LARGE and not any(result.strides) and not any(result.flat[:1].tobytes()):
+        return np.zeros(result.shape, result.dtype)  # the system's, which takes none of its pages yet
     array = np.ascontiguousarray(result).reshape(np.shape(result))
     if not array.flags.writeable or any(np.may_share_memory(array, other) for other in others):
         return array.copy()

@@ -11,6 +11,7 @@ Numbers are computed in float32, or in float64 if that is the result's type, and
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,7 @@ from gluonjit.operators.movement.creation import CTX
 from gluonjit.operators.registry import OperatorError, Shape, operator
 from gluonjit.operators.sampling import random_draws as draws
 from gluonjit.operators.support import convert, require_same_shape
+from gluonjit.runtime.eager import PIECE
 
 Draw = Callable[..., Any]
 """`draw(b, *parameters, shape=, dtype=)`, with parameters as tensors of `dtype` that broadcast to `shape`."""
@@ -146,6 +148,14 @@ def _declare(d: Distribution) -> None:
         streams=streams,
         gradient=gradients.zero,
     )(sample)
+
+
+def is_drawn_at_once(name: str, attrs: Mapping[str, Any]) -> bool:
+    """Whether plain calls of an operator draw its numbers by native code as it is (`Emitter.elementwise`), once there
+    are many, so that there is no gain in compiling it."""
+    if name != "_random_uniform" or attrs["dtype"] not in (None, F32):
+        return False
+    return attrs["shape"] is not None and math.prod(attrs["shape"]) > PIECE
 
 
 def required_shape(shape: Shape | None, name: str) -> Shape:
