@@ -71,10 +71,10 @@ class Eager(Emitter):
         uniform: tuple[float, float, float] | None = None,
     ) -> Any:
         size = math.prod(shape)
-        if size <= PIECE:
-            return compute(self, shape)
         if uniform is not None and random_words.are_many(size):
             return random_words.uniform(self._next_key(), shape, *uniform, self._into)
+        if size <= PIECE:
+            return compute(self, shape)
         draws: list[_Draw] = []
         whole: Any = None
         for start in range(0, size, PIECE):

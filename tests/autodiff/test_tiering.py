@@ -421,19 +421,36 @@ def test_channels_of_convolutions_are_not_open(monkeypatch, calls):
     assert all(isinstance(x[1], int) for x, _ in shapes)
 
 
-def test_many_draws_of_few_numbers_are_compiled(monkeypatch):
+@pytest.mark.parametrize("untold", [0, 5])
+def test_many_draws_of_few_numbers_are_compiled(monkeypatch, untold):
+    """At the same call, whether the tiers hear of the first ones at once or later."""
     made = compiled(monkeypatch, lambda graph: get_backend("native")(graph, {}))
     monkeypatch.setattr(imperative, "_calls", {})
-    monkeypatch.setattr(tiering, "BUDGET", 3 * tiering._DRAW)
+    monkeypatch.setattr(imperative, "_FEW_CALLS", untold)
+    monkeypatch.setattr(tiering, "_accounts", tiering.defaultdict(tiering.Account))
+    monkeypatch.setattr(tiering, "BUDGET", 12 * tiering._DRAW)
 
     def drawn():
         mx.random.seed(5)
-        return [nd.random.uniform(-1, 1, shape=(4, 3)).asnumpy() for _ in range(20)]
+        return [(nd.random.uniform(-1, 1, shape=(4, 3)).asnumpy(), len(made)) for _ in range(20)]
 
-    found = drawn()
-    assert [graph.name for graph in made] == ["_random_uniform"]
-    np.testing.assert_allclose(found, by_numpy_alone(monkeypatch, drawn), rtol=1e-6)
+    found, counts = zip(*drawn())
+    assert [graph.name for graph in made] == ["_random_uniform"] and counts.index(1) == 13
+    np.testing.assert_allclose(found, [x for x, _ in by_numpy_alone(monkeypatch, drawn)], rtol=1e-6)
     assert len(np.unique(found)) == 240
+
+
+def test_first_values_of_parameters_import_no_tiers(monkeypatch):
+    """Nor are large uniform ones ever compiled: they are drawn by native code as they are."""
+    monkeypatch.setattr(imperative, "_calls", {})
+    monkeypatch.setattr(late.tiered_operator, "_function", None)
+    monkeypatch.setattr(late.tiered_operator, "module", "nosuch")
+    for draw in (nd.random.uniform, nd.random.normal):
+        for shape in ((8, 4, 3, 3), (8, 4, 3, 3), (200, 300)):
+            draw(0, 1, shape=shape)
+    with pytest.raises(ImportError):
+        nd.random.normal(0, 1, shape=(1 << 13, 1 << 10))
+    nd.random.uniform(0, 1, shape=(1 << 13, 1 << 10))
 
 
 def by_numpy_alone(monkeypatch, run):
