@@ -17,8 +17,8 @@ import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from fractions import Fraction
 from itertools import product
+from numbers import Rational
 from typing import Any
 
 from gluonjit.common.lazy import cached_property
@@ -387,11 +387,11 @@ def _terms(x: Any) -> Mapping[Monomial, int] | None:
         return x.terms
     if type(x) is int:  # nearly all
         return {(): x}
-    if isinstance(x, Fraction):  # in bounds of what is rounded down (`codegen/loops/index.py`), never in a shape
-        return {(): x}  # type: ignore[dict-item]
     # NumPy's integers are no ints; they come from shapes that were computed with arrays.
     if hasattr(x, "__index__"):
         return {(): int(x)}
+    if isinstance(x, Rational):  # in bounds of what is rounded down (`codegen/loops/index.py`), never in a shape
+        return {(): x}  # type: ignore[dict-item]
     return None
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import stat
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -79,7 +78,8 @@ def _overwrite(target: str, temporary: str) -> None:
         size = os.fstat(source.fileno()).st_size
         if size and hasattr(os, "posix_fallocate"):
             os.posix_fallocate(file.fileno(), 0, size)  # a full disk is noticed while the old contents are there
-        shutil.copyfileobj(source, file)
+        while chunk := source.read(1 << 20):
+            file.write(chunk)
         file.truncate()
         file.flush()
         os.fsync(file.fileno())

@@ -9,8 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 import weakref
-from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -41,8 +40,7 @@ def _identity(facts: os.stat_result) -> tuple[int, int, int, int]:
     return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns
 
 
-@dataclass(frozen=True)
-class Origin:
+class Origin(NamedTuple):
     """A piece of a mapped file."""
 
     array: np.ndarray

@@ -20,9 +20,8 @@ import inspect
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -40,8 +39,7 @@ if TYPE_CHECKING:
 SUBMODULES = ("op", "_internal", "contrib", "linalg", "image", "sparse", "random")
 
 
-@dataclass(frozen=True)
-class Flavour:
+class Flavour(NamedTuple):
     """What distinguishes `mx.nd` from `mx.sym`.
 
     * `package`: its full name, as error messages show it; `array`: the class of its operands; `imperative`: whether
@@ -61,6 +59,11 @@ class Flavour:
     def tail(self) -> tuple[str, ...]:
         """The parameters that follow the attributes, in order."""
         return ("out", "name") if self.imperative else ("name", "attr", "out")
+
+    def add(self, module: str, functions: Mapping[str, Any]) -> None:
+        """Adds functions to a sub-module."""
+        for name, function in functions.items():
+            setattr(sys.modules[f"{self.package}.{module}"], name, function)
 
     def operand(self, value: Any, what: str) -> Any:
         """`value` as an operand; MXNet's AssertionError, which names the argument as `what`, if it cannot be one.
@@ -93,19 +96,33 @@ def populate(package: dict[str, Any], flavour: Flavour) -> None:
     flavour.array._invoke = staticmethod(flavour.invoke)  # type: ignore[assignment]
     made: dict[str, Callable[..., Any]] = {}
     for name in SUBMODULES:
-        module = types.ModuleType(f"{flavour.package}.{name}", f"`{flavour.package}.{name}`: operators.")
-        _resolve_lazily(module.__dict__, name, flavour, made)
+        kind = types.ModuleType if name in ("op", "_internal") else _Small
+        module = kind(f"{flavour.package}.{name}", f"`{flavour.package}.{name}`: operators.")
+        _resolve_lazily(_dict_of(module), name, flavour, made)
         sys.modules[module.__name__] = module
         as_package(module.__name__)
         package[name] = module
-    package["random"].__dict__.update(samplers(flavour, package["_internal"]))
-    package["contrib"].__dict__.update(contrib_functions.of_both())
+    flavour.add("random", samplers(flavour, package["_internal"]))
+    flavour.add("contrib", contrib_functions.of_both())
     _resolve_lazily(package, "op", flavour, made)
-    # The small sub-modules are filled at once, as programs look up names in their `__dict__`.
-    for full in flavour.operators:
-        place, name = place_of(full)
-        if place not in ("op", "_internal"):
-            getattr(package[place], name)
+    for name in SUBMODULES:
+        if isinstance(package[name], _Small):
+            _unlisted[package[name]] = flavour.operators
+
+
+class _Small(types.ModuleType):
+    """A module in whose `__dict__`, where programs look up names, all functions are."""
+
+    @property
+    def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
+        for name in operators_in(self.__name__.rpartition(".")[2], _unlisted.pop(self, ())):
+            getattr(self, name)
+        return _dict_of(self)
+
+
+_dict_of: Callable[[types.ModuleType], dict[str, Any]] = vars(types.ModuleType)["__dict__"].__get__
+_unlisted: dict[types.ModuleType, Iterable[str]] = {}
+"""The operators of modules in whose `__dict__` nobody has looked yet."""
 
 
 def _resolve_lazily(namespace: dict[str, Any], place: str, flavour: Flavour, made: dict[str, Any]) -> None:

@@ -26,11 +26,10 @@ FLAVOUR = Flavour(__name__, NDArray, invoke, OPERATORS, imperative=True)
 populate(globals(), FLAVOUR)
 
 globals()["op"].Custom = globals()["Custom"]
-globals()["contrib"].__dict__.update(
-    contrib_updates.functions(), getnnz=sparse_functions.getnnz, **csr_graphs.functions()
-)
-globals()["sparse"].__dict__.update(sparse_functions.FUNCTIONS)
-globals()["contrib"].__dict__.update(loop_contract.functions(lambda: running.trace or imperative_loops))
+FLAVOUR.add("contrib", contrib_updates.functions())
+FLAVOUR.add("contrib", {"getnnz": sparse_functions.getnnz, **csr_graphs.functions()})
+FLAVOUR.add("contrib", loop_contract.functions(lambda: running.trace or imperative_loops))
+FLAVOUR.add("sparse", sparse_functions.FUNCTIONS)
 
 _of_operators = globals()["__getattr__"]
 _numpy_packages = lazy_packages(__name__, symbolic=False)

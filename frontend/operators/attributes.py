@@ -9,8 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,8 +22,7 @@ class OutOfRange(ValueError):
     """A value of the right type that is out of range; the text is the end of MXNet's message."""
 
 
-@dataclass(frozen=True)
-class Attr:
+class Attr(NamedTuple):
     """One attribute: its parser, its default (REQUIRED if there is none), and its documentation.
 
     `kind` is MXNet's name for the type, as its error messages print it.

@@ -22,8 +22,14 @@ ELEMENTWISE = "data (any) -> the same"
 
 def documented(first: str, shapes: str, *rest: str) -> str:
     """A docstring of a first line, a line of shapes, and further paragraphs, the last of which is an example."""
-    parts = [first, f"Shapes: {shapes}", *rest]
-    return "\n\n".join(part if len(part) < 117 or part.startswith(">>>") else fill(part, 116) for part in parts)
+    return "\n\n".join([first, f"Shapes: {shapes}", *rest])
+
+
+def filled(text: str) -> str:
+    """A docstring whose paragraphs of one long line are broken into lines of 116 characters."""
+    parts = text.split("\n\n")
+    kept = (len(part) < 117 or "\n" in part or part.startswith(">>>") for part in parts)
+    return "\n\n".join(part if keep else fill(part, 116) for keep, part in zip(kept, parts))
 
 
 def example(call: str, numbers: str) -> str:

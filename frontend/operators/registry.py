@@ -26,6 +26,7 @@ from gluonjit.ir.types import I64, IRError, TensorType
 from gluonjit.language.mxnet_names import lacks
 from gluonjit.operators import gradients
 from gluonjit.operators.attributes import Attr, OutOfRange
+from gluonjit.operators.documentation import filled
 from gluonjit.operators.expansions import kept
 from gluonjit.operators.gradients import WithGradient
 
@@ -100,7 +101,7 @@ class Operator(opdef.OpDef):
 
     @property
     def doc(self) -> str:
-        return inspect.cleandoc(self.expand.__doc__ or "")
+        return filled(inspect.cleandoc(self.expand.__doc__ or ""))
 
     @property
     def attr_defaults(self) -> dict[str, Any]:  # type: ignore[override]

@@ -21,7 +21,7 @@ FLAVOUR = Flavour(__name__, Symbol, invoke, _OPERATORS, imperative=False)
 populate(globals(), FLAVOUR)
 
 globals()["op"].Custom = globals()["Custom"]
-globals()["contrib"].__dict__.update(_loop_contract.functions(lambda: _symbolic_loops))
+FLAVOUR.add("contrib", _loop_contract.functions(lambda: _symbolic_loops))
 
 _of_symbols = globals()["__getattr__"]
 _numpy_packages = _lazy_packages(__name__, symbolic=True)

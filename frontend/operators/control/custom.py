@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -49,7 +48,6 @@ def properties(attrs: Mapping[str, Any]) -> Any:
         return PROPS[kind](**dict(attrs["arguments"]))
 
 
-@dataclass(eq=False, repr=False)
 class CustomOperator(Operator):
     """Its attributes are `op_type` and those of the user's class, which are parsed into `arguments`, as strings."""
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import I32, dtype_of
@@ -42,8 +41,7 @@ def _outputs(attrs: Mapping[str, Any]) -> tuple[str, ...]:
     return ("output", "state_output", "statecell_output") if attrs["mode"] == "lstm" else ("output", "state_output")
 
 
-@dataclass(frozen=True)
-class _Sizes:
+class _Sizes(NamedTuple):
     """Sizes that follow from the attributes. `hidden` is the size of a cell's state, `out` that of a layer's output."""
 
     gates: int

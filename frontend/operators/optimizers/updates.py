@@ -10,8 +10,7 @@ The result is the new weight (`out=weight` overwrites it); the states are overwr
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import dtype_of
@@ -33,7 +32,6 @@ from gluonjit.operators.support import (
 Attrs = Mapping[str, Any]
 
 
-@dataclass(eq=False)
 class UpdateOperator(Operator):
     """An operator whose overwritten inputs are auxiliary states."""
 
@@ -96,8 +94,7 @@ _BETAS = {"beta1": _BETA1, "beta2": _BETA2, "epsilon": _EPSILON}
 GRADIENT = "g is clip(rescale_grad * grad, ±clip_gradient)"
 
 
-@dataclass(frozen=True)
-class Described:
+class Described(NamedTuple):
     """The documentation of an update operator. Its example is a step, with `options`, of the weight 1 by the gradient
     0.5, where states are 0: `new` is the new weight."""
 

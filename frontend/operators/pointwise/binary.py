@@ -8,8 +8,7 @@ Element types are not promoted: different ones are an error.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from gluonjit.ir.graph import Emitter
 from gluonjit.ir.types import BOOL, F64, I64, dtype_of
@@ -55,8 +54,7 @@ def _logical(name: str) -> Function:
     return function
 
 
-@dataclass(frozen=True)
-class Shown:
+class Shown(NamedTuple):
     """The example of a function: `y`, as NumPy prints it, is its value for the array `x` and the number `s`."""
 
     x: str

@@ -13,8 +13,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,8 +34,7 @@ Draw = Callable[..., Any]
 _DTYPE = optional(dtype(among=("float16", "float32", "float64"), doc="the element type of the result; None is float32"))
 
 
-@dataclass(frozen=True)
-class Distribution:
+class Distribution(NamedTuple):
     """`parameters`: those of the `_random_` forms; `tensors`: the names of the inputs of the `_sample_` form.
 
     `check(*numbers)` returns an error message for invalid parameters, or None; `streams` is the number of streams that

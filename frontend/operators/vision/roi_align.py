@@ -100,7 +100,7 @@ def sample_counts(b: Emitter, step: Any, ratio: int) -> Any:
     return b.select(b.isfinite(step), count, one)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class _Samples:
     """The positions of samples along one axis.
 
