@@ -4,6 +4,9 @@ import numpy as np
 import pytest
 
 import gluonjit as mx
+from gluonjit.codegen.draws import DRAWS, draw_module
+from gluonjit.codegen.target import named
+from gluonjit.codegen.text.llvm import compile_module, undefined_symbols
 from gluonjit.ir.graph import Builder
 from gluonjit.ir.interpreter import Interpreter
 from gluonjit.ir.primitives.random_bits import words_from
@@ -16,7 +19,7 @@ def test_compiled_words_have_the_bits_of_numpy(kind, monkeypatch):
     """At the edges of vectors, of 32-bit words, and of what keys may be."""
     mx.nd.ones(1)  # loads the front end, and with it the compiler
     monkeypatch.setattr(random_words, "_drawn", random_words._MANY)
-    for key in (np.array([12345, (1 << 33) + 7]), np.array([2**32 - 1, -1])):
+    for key in (np.array([12345, (1 << 33) + 7]), np.array([2**32 - 1, -1]), np.array([-(3 << 59) - 5, 1])):
         for start in (0, 1 << 14, (1 << 32) - 9, (1 << 33) + 5):
             for size in (1, 2, 3, 1 << 14, (1 << 14) + 1):
                 found = random_words.words(key, start, size, kind)
@@ -43,6 +46,12 @@ def test_a_program_that_has_drawn_much_is_compiled_and_draws_the_same(monkeypatc
     assert not none and 0 < count < most == random_words._MANY
     assert some
     assert all((a == b).all() for a, b in zip(first, later))
+
+
+@pytest.mark.parametrize("name", ["x86-64-v2", "znver5", "aarch64"])
+def test_draws_can_be_compiled_for_each_width_of_vectors(name):
+    for draw in DRAWS:
+        assert not undefined_symbols(compile_module(draw_module(named(name), draw), named(name)))
 
 
 def test_uniform_numbers_have_the_bits_of_numpy(monkeypatch):
