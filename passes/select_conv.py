@@ -15,13 +15,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gluonjit.ir.annotations import KERNEL
-from gluonjit.ir.dims import is_static, least_usual
-from gluonjit.ir.graph import Builder, Graph, Op, Value
+from gluonjit.ir.dims import least_usual
+from gluonjit.ir.graph import Builder, Op, Value
 from gluonjit.ir.kernels.product_plans import Conv
 from gluonjit.ir.machine import Machine
 from gluonjit.passes import tiling
 from gluonjit.passes.choices import Alternative, Choice, choice_of, tiles
-from gluonjit.passes.layout import is_weight_gradient
 from gluonjit.passes.regroup import Groups, regroup
 from gluonjit.passes.select_depthwise import select_depthwise
 from gluonjit.passes.select_matmul import emit_product, pack
@@ -67,22 +66,6 @@ def select_conv(site: Site) -> Value | None:
         if made is not None:
             return made
     return None
-
-
-def has_open_channels(graph: Graph) -> bool:
-    """Whether a convolution, or a gradient of one, leaves channels or taps open, for which there are loops alone: some
-    thirty times slower than a kernel. `graph` is of level `expanded` or `legal`."""
-    return any(_has_open_channels(op) or any(map(has_open_channels, op.regions)) for op in graph.ops)
-
-
-def _has_open_channels(op: Op) -> bool:
-    if op.name != "conv":
-        return False
-    of_x, _, of_y = op.attrs["layout"]
-    if of_x.startswith("CN") and is_weight_gradient(op):  # pixels are its terms, and may be open
-        return not is_static(op.result.shape)
-    x, w = op.operands
-    return not is_static((*w.shape, x.shape[of_x.index("C")], op.result.shape[of_y.index("C")]))
 
 
 def _select_direct(site: Site, plain: Convolution) -> Value:

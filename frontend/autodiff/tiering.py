@@ -39,7 +39,7 @@ from gluonjit.language.modes import plain_calls
 from gluonjit.ndarray import NDArray
 from gluonjit.operators.registry import Operator, operator_graph
 from gluonjit.passes import run_passes
-from gluonjit.passes.select_conv import has_open_channels
+from gluonjit.passes.open_channels import has_open_channels
 from gluonjit.runtime.executable import Executable, ReadyCalls, address_of
 from gluonjit.runtime.fast_call import fast_call
 from gluonjit.runtime.storage import EPOCH, Storage

@@ -11,9 +11,9 @@ from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.kernels.product_plans import WeightGradient, WinogradGradient
 from gluonjit.ir.types import F16, F32, F64, TensorType
 from gluonjit.passes import run_passes, select_winograd_gradient
+from gluonjit.passes.open_channels import has_open_channels
 from gluonjit.passes.partition import divide
 from gluonjit.passes.pipelines import pipeline
-from gluonjit.passes.select_conv import has_open_channels
 from gluonjit.runtime import threads
 from gluonjit.runtime.compiler import compile_graph
 from support.compare import close, difference
