@@ -7,6 +7,7 @@ that what it captures is explicit.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
@@ -66,7 +67,8 @@ class Value(Formula):
     """An SSA value: graph input or op result. `name` is a hint for the printer; identity is the object.
 
     `offset` is its byte offset in the arena, given by `plan-memory`; None for what lives elsewhere. `builder` gives
-    the one that made it, while it lives: to it go the operators of formulas (`ir/formulas.py`).
+    the one that made it, while it lives: to it go the operators of formulas (`ir/formulas.py`), or else to that of the
+    rewriter that has taken it over (`Rewriter`).
     """
 
     name: str
@@ -93,7 +95,8 @@ class Value(Formula):
         return self.type.size
 
     def _emit(self, name: str, *operands: Any) -> Value:
-        builder = self.builder and self.builder()
+        rewriter = _here.rewriter
+        builder = rewriter.b if rewriter is not None and rewriter.has(self) else self.builder and self.builder()
         if builder is None:
             raise IRError(f"%{self.name} is not a value of a graph that is being built: operators cannot add to it")
         dtype = self.type.dtype
@@ -442,8 +445,17 @@ _I64 = dtype("i64")
 _set = object.__setattr__  # a value gets its builder when it becomes a part of it, and keeps it
 
 
+class _Here(threading.local):
+    rewriter: Rewriter | None = None
+    """The innermost one that runs on this thread."""
+
+
+_here = _Here()
+
+
 class Rewriter:
-    """Makes a new graph out of `graph`, op by op and in order; dead ops stay, `dce` removes them.
+    """Makes a new graph out of `graph`, op by op and in order; dead ops stay, `dce` removes them. Inputs, and ops of
+    which neither the rewriter nor an operand has changed anything, are the same objects in both graphs.
 
     Subclasses say in `visit` what takes an op's place, and may say in `value` how a value is read. `rewrite` is enough
     for those who look at one op and its operands at a time.
@@ -452,8 +464,13 @@ class Rewriter:
     def __init__(self, graph: Graph, level: str | None = None) -> None:
         self.graph = graph
         self.b = Builder(graph.name, level or graph.level)
-        self.env: dict[Value, Value] = {v: self.b.input(v.name, v.type) for v in graph.inputs}
+        self.b._inputs += graph.inputs
+        self.env: dict[Value, Value] = {v: v for v in graph.inputs}
         """What stands for each value of the old graph in the new one."""
+
+    def has(self, v: Value) -> bool:
+        """Whether the value is one of the new graph, as far as this has been made."""
+        return v in self.b._producers or v in self.b._inputs
 
     def value(self, v: Value) -> Value:
         """The new value to be read in place of `v`."""
@@ -468,16 +485,20 @@ class Rewriter:
 
     def run(self) -> Graph:
         b, env = self.b, self.env
-        for op in self.graph.ops:
-            b.loc = op.loc
-            new = self.visit(op)
-            if new is None:
-                new = reemit(b, op, [self.value(v) for v in op.operands])
-            if len(new) == len(op.results) == 1:  # nearly all
-                env[op.results[0]] = new[0]
-            elif new:
-                env.update(zip(op.results, new, strict=True))
-        return self.finish([self.value(v) for v in self.graph.results])
+        outer, _here.rewriter = _here.rewriter, self
+        try:
+            for op in self.graph.ops:
+                b.loc = op.loc
+                new = self.visit(op)
+                if new is None:
+                    new = _kept(b, op, [self.value(v) for v in op.operands])
+                if len(new) == len(op.results) == 1:  # nearly all
+                    env[op.results[0]] = new[0]
+                elif new:
+                    env.update(zip(op.results, new, strict=True))
+            return self.finish([self.value(v) for v in self.graph.results])
+        finally:
+            _here.rewriter = outer
 
     def finish(self, results: Sequence[Value]) -> Graph:
         """The new graph, with `results` for the old one's outputs and updated states."""
@@ -519,7 +540,7 @@ class _ByRule(Rewriter):
         operands = tuple([self.env[v] for v in op.operands])
         new = self._replacement(op, operands)
         if new is None:
-            new = reemit(self.b, op, operands)
+            new = _kept(self.b, op, operands)
         else:
             self.changed = True
             for old, value in zip(op.results, new, strict=True):
@@ -550,7 +571,7 @@ class _ByRule(Rewriter):
         for old, value in zip(op.results, new, strict=True):
             if old.type is not value.type and old.type != value.type:
                 raise IRError(f"{self._which(op)} changed the type from {old.type} to {value.type}")
-            if value not in self.b._producers and value not in self.b._inputs:
+            if not self.has(value):
                 raise IRError(
                     f"{self._which(op)} returned {value!r} of another graph; `operands` are the op's operands in the "
                     "new one, `op.operands` those in the old one"
@@ -562,6 +583,17 @@ class _ByRule(Rewriter):
         where = getattr(self.rule, "__qualname__", str(self.rule)).replace(".<locals>", "")
         signature = ", ".join(str(v.type) for v in op.operands)
         return f"the rewrite {where} of {op.name}({signature})" + (f" at {op.loc}" if op.loc else "")
+
+
+def _kept(b: Builder, op: Op, operands: Sequence[Value]) -> tuple[Value, ...]:
+    """The results of the op over new operands: itself, if they are its own ones, else a copy."""
+    for old, new in zip(op.operands, operands, strict=True):
+        if old is not new:
+            return reemit(b, op, operands)
+    b._ops.append(op)
+    for r in op.results:
+        b._producers[r] = op
+    return op.results
 
 
 def reemit(b: Builder, op: Op, operands: Sequence[Value]) -> tuple[Value, ...]:
