@@ -29,7 +29,7 @@ def dimensions(graph: Graph) -> tuple[str, ...]:
     """The names of the graph's open dimensions, which are those in the types of its inputs, in order."""
     found: dict[str, None] = {}
     for v in graph.inputs:
-        for n in v.shape:
+        for n in v.shape if not v.type.is_static else ():
             found.update(dict.fromkeys(sorted(names_of((n,)))))
     return tuple(found)
 

@@ -36,7 +36,7 @@ class Buffer:
         self.dtype = dtype
         self.shape = tuple(shape)
         self.scope = scope
-        self.strides = strides
+        self.strides = None if strides is None else tuple(strides)
         self.streaming = False
         """Whether whole vectors bypass the caches when written, if the first element is aligned to a vector."""
 
@@ -64,6 +64,16 @@ class Access(Indices):
         """Stores of vectors past the caches that are still to be written, and the bytes of an element."""
         self._together: Scope | None = None
         """Where they will be."""
+        self._flat: dict[Any, Affine] = {}
+        """By index, shape and strides, `Buffer.flat`: a kernel's operands are much alike."""
+
+    def flat(self, buffer: Buffer, index: Index) -> Affine:
+        """`buffer.flat(index)`."""
+        key = index, buffer.shape, buffer.strides
+        known = self._flat.get(key)
+        if known is None:
+            known = self._flat[key] = buffer.flat(index)
+        return known
 
     def array(self, value: np.ndarray) -> Callable[[Index], Val]:
         """The elements of a constant."""
@@ -84,7 +94,7 @@ class Access(Indices):
 
     def load(self, buffer: Buffer, index: Index) -> Val:
         """The element at `index` in the lanes of `mask`; arbitrary values in the others."""
-        e = buffer.flat(index)
+        e = self.flat(buffer, index)
         fixed, uniform, varying = self._parts(e)
         if varying:
             apart = self._apart(varying)
@@ -288,7 +298,7 @@ class Access(Indices):
 
     def store(self, buffer: Buffer, index: Index, value: Val) -> None:
         """Writes the active lanes of `value` (a uniform one at one place, if the address is)."""
-        e = buffer.flat(index)
+        e = self.flat(buffer, index)
         fixed, uniform, varying = self._parts(e)
         scope = self.f.scope
         memory = self.in_memory(buffer.dtype)

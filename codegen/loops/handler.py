@@ -52,11 +52,11 @@ class Handler(Reductions):
         buffer = self.inputs[v]
         value = self.load(buffer, index)
         if self.ahead == "reads" and value.lanes and value.scope is self.f.scope:
-            self.fetch(buffer, buffer.flat(index) + AHEAD // v.dtype.itemsize)
+            self.fetch(buffer, self.flat(buffer, index) + AHEAD // v.dtype.itemsize)
         if (row := self.row_read_again) and value.lanes and v not in self.strides and v.shape[-len(row) :] == row:
             distance = math.prod(row)
             rows = -(-AHEAD // (hint(distance) * v.dtype.itemsize))
-            self.fetch(buffer, buffer.flat(index) + distance * rows, nearest=False)
+            self.fetch(buffer, self.flat(buffer, index) + distance * rows, nearest=False)
         return value
 
 

@@ -34,6 +34,8 @@ from gluonjit.ir.dims import Dim, Extent, Undecided, is_at_most
 from gluonjit.ir.types import BOOL, I32, I64, DType
 from gluonjit.ir.types import dtype as as_dtype
 
+_Terms = tuple[tuple[Atom, Extent], ...]
+
 
 class Indices(Arithmetic):
     """`bind` gives a variable its value; variables in `lane_numbers` are the number of the lane itself. In the last,
@@ -53,11 +55,18 @@ class Indices(Arithmetic):
         self._opaque: dict[str, Var] = {}
         self._last: dict[Var, Affine] = {}
         """What the variables of `last_lanes` are."""
+        self._split: dict[_Terms, tuple[list[tuple[Atom, int]], _Terms, list[tuple[Atom, Extent]]]] = {}
+        """By terms, `_parts` of them, while variables are bound as they are: code that is written out for several
+        vectors asks for the same terms with other constants."""
+        self._sums: dict[_Terms, Val] = {}
+        """By terms that are uniform, their sum, likewise."""
 
     # ---- variables
 
     def bind(self, variable: Var, value: Val) -> None:
         self._variables[variable] = value
+        self._split.clear()
+        self._sums.clear()
 
     def lane_number(self, count: int) -> Var:
         """A variable that is k in lane k; lanes from `count` on are inactive.
@@ -191,18 +200,25 @@ class Indices(Arithmetic):
 
     def _parts(self, e: Affine) -> tuple[list[tuple[Atom, int]], Affine, list[tuple[Atom, Extent]]]:
         """The terms that depend on the lane number alone, the uniform rest, and the terms that vary otherwise."""
-        fixed: list[tuple[Atom, int]] = []
-        uniform, varying = [], []
         if self._last:
             e = e.substitute(self._last)
-        for atom, c in e.terms:
+        known = self._split.get(e.terms)
+        if known is None:
+            known = self._split[e.terms] = self._split_terms(e.terms)
+        fixed, uniform, varying = known
+        return fixed, Affine(e.const, uniform), varying
+
+    def _split_terms(self, terms: _Terms) -> tuple[list[tuple[Atom, int]], _Terms, list[tuple[Atom, Extent]]]:
+        fixed: list[tuple[Atom, int]] = []
+        uniform, varying = [], []
+        for atom, c in terms:
             if not self.varies(atom.leaves):
                 uniform.append((atom, c))
             elif atom.leaves <= self.lane_numbers and not atom.is_open and not isinstance(c, Dim):
                 fixed.append((atom, c))
             else:
                 varying.append((atom, c))
-        return fixed, Affine(e.const, tuple(uniform)), varying
+        return fixed, tuple(uniform), varying
 
     def _pattern(self, fixed: list[tuple[Atom, int]]) -> tuple[int, list[int]]:
         """(number of active lanes, value in each) of terms that depend on the lane number."""
@@ -214,17 +230,22 @@ class Indices(Arithmetic):
         return count, [int(e.evaluate(lambda _: k)) for k in range(count)]  # noqa: B023 (called at once)
 
     def uniform(self, e: Affine) -> Val:
-        """A uniform expression as an i64. Terms of outer loops are added first, so that their sum is loop-invariant."""
-        total: Val | None = None
-        values = [(self._atom(atom), c) for atom, c in e.terms]
+        """A uniform expression as an i64."""
+        if not e.terms:
+            return self.constant(e.const, I64)
+        total = self._sums.get(e.terms)
+        if total is None or total.scope.closed:
+            total = self._sums[e.terms] = self._sum(e.terms)
+        return self.emit("add nsw {t} {0}, {1}", I64, total, self.constant(e.const, I64)) if e.const != 0 else total
+
+    def _sum(self, terms: _Terms) -> Val:
+        """Uniform terms as an i64. Those of outer loops are added first, so that their sum is loop-invariant."""
+        values = [(self._atom(atom), c) for atom, c in terms]
         values.sort(key=lambda term: term[0].scope.depth)
-        for value, c in values:
-            term = self._times(value, c)
-            total = term if total is None else self.emit("add nsw {t} {0}, {1}", I64, total, term)
-        const = self.constant(e.const, I64)
-        if total is None:
-            return const
-        return self.emit("add nsw {t} {0}, {1}", I64, total, const) if e.const != 0 else total
+        total = self._times(*values[0])
+        for value, c in values[1:]:
+            total = self.emit("add nsw {t} {0}, {1}", I64, total, self._times(value, c))
+        return total
 
     def _times(self, value: Val, c: Extent) -> Val:
         return value if c == 1 else self.emit("mul {t} {0}, {1}", value.dtype, value, self.constant(c, value.dtype))
