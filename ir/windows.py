@@ -14,7 +14,8 @@ A buffer is identified by its *root*: the value that fills all of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from gluonjit.ir.annotations import KERNEL, STRIDES
@@ -36,8 +37,13 @@ class Window(NamedTuple):
     """Elements from one index to the next, along each axis."""
 
 
-def row_major(shape: Sequence[int]) -> Strides:
+def row_major(shape: Iterable[Any]) -> Strides:
     """The strides of an array without gaps."""
+    return _row_major(tuple(shape))
+
+
+@lru_cache(1024)
+def _row_major(shape: tuple[Any, ...]) -> Strides:
     strides: list[Any] = []
     step: Any = 1
     for n in reversed(shape):

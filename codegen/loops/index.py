@@ -29,6 +29,7 @@ import numpy as np
 
 from gluonjit.common.lazy import cached_property
 from gluonjit.ir.dims import Dim, Extent, Monomial, Undecided, hint, is_at_most, is_less, polynomial
+from gluonjit.ir.windows import row_major
 
 _serial = itertools.count()
 
@@ -316,9 +317,13 @@ class Affine:
         """The expression with variables replaced, simplified anew."""
         if self.leaves.isdisjoint(values):
             return self
+        parts = [(_substituted(atom, values), c) for atom, c in self.terms]
+        linear = _linear(self.const, parts)
+        if linear is not None:
+            return linear
         out = Affine(self.const)
-        for atom, c in self.terms:
-            out = out + _substituted(atom, values) * c
+        for part, c in parts:
+            out = out + part * c
         return out
 
     def evaluate(self, value: Callable[[Var], Any]) -> Any:
@@ -367,12 +372,16 @@ def counter(name: str, n: Extent, size: int, last: bool = False) -> Var:
 
 def flat(index: Iterable[Affine | Extent], shape: Iterable[Extent], strides: Iterable[Extent] | None = None) -> Affine:
     """The position of `index` in an array of `shape`, row-major unless it has `strides`."""
+    parts, shape = [i if isinstance(i, Affine) else affine(i) for i in index], tuple(shape)
+    linear = _linear(0, zip(parts, row_major(shape) if strides is None else strides, strict=True))
+    if linear is not None:
+        return linear
     out = ZERO
     if strides is not None:
-        for i, step in zip(index, strides, strict=True):
-            out = out + affine(i) * step
+        for i, step in zip(parts, strides, strict=True):
+            out = out + i * step
         return out
-    for i, n in zip(index, shape, strict=True):
+    for i, n in zip(parts, shape, strict=True):
         out = out * n + i
     return out
 
@@ -421,6 +430,24 @@ def _substituted(atom: Atom, values: Mapping[Var, Affine | Extent]) -> Affine:
         return lookup(atom.table, atom.expr.substitute(values))
     assert isinstance(atom, Var)
     return affine(values.get(atom, atom))
+
+
+def _linear(const: Extent, parts: Iterable[tuple[Affine, Extent]]) -> Affine | None:
+    """const + Σ part · coefficient, at once; None if a remainder is in it, which `_sum` might put together with its
+    quotient."""
+    terms: dict[Atom, Extent] = {}
+    for part, by in parts:
+        if part.const != 0:
+            const += part.const * by
+        for atom, c in part.terms:
+            if isinstance(atom, Mod):
+                return None
+            before = terms.get(atom)
+            terms[atom] = c * by if before is None else before + c * by
+    kept = [term for term in terms.items() if term[1] != 0]
+    if len(kept) > 1:
+        kept.sort(key=lambda term: term[0].key)
+    return Affine(const, tuple(kept))
 
 
 def _sum(const: Extent, terms: dict[Atom, Extent]) -> Affine:
