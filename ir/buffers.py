@@ -9,10 +9,12 @@ from gluonjit.ir.dims import Extent, aligned
 from gluonjit.ir.graph import Graph, Op
 from gluonjit.ir.machine import ALIGNMENT
 
+_KERNEL = KERNEL.name
+
 
 def is_view(op: Op) -> bool:
     """Whether the op computes nothing: its result is memory that others fill (`ir/windows.py`)."""
-    plan = KERNEL.of(op)
+    plan = op.attrs.get(_KERNEL)
     return plan is not None and not plan.computes
 
 

@@ -138,7 +138,10 @@ class Op:
 
     @property
     def definition(self) -> opdef.OpDef:
-        return _registry.get(self.name) or opdef.lookup(self.name)
+        try:
+            return _registry[self.name]
+        except KeyError:
+            return opdef.lookup(self.name)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -164,7 +167,7 @@ class Graph:
         """The ops that read each value, in order, one entry per op."""
         table: dict[Value, list[Op]] = {}
         for op in self.ops:
-            for v in dict.fromkeys(op.operands):
+            for v in op.operands if len(op.operands) < 2 else dict.fromkeys(op.operands):
                 table.setdefault(v, []).append(op)
         return MappingProxyType({v: tuple(ops) for v, ops in table.items()})
 

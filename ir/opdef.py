@@ -184,6 +184,7 @@ def canonical(value: Any) -> Any:
 
 
 _SIMPLE = frozenset({int, str, bool, type(None)})
+_INTS = frozenset({int})
 
 
 def attr_key(value: Any) -> Any:
@@ -193,6 +194,8 @@ def attr_key(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return ("ndarray", value.dtype.str, str(value.dtype), value.shape, value.tobytes())
     if isinstance(value, tuple):
+        if _INTS.issuperset(map(type, value)):  # nearly all
+            return ("ints", value)
         return tuple([attr_key(v) for v in value])
     if isinstance(value, float):
         return ("float", np.float64(value).tobytes())

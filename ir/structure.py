@@ -9,6 +9,8 @@ from gluonjit.ir.annotations import WORKSPACE_OFFSET
 from gluonjit.ir.graph import Graph, Op, Value
 from gluonjit.ir.opdef import attr_key
 
+_OFFSET = WORKSPACE_OFFSET.name
+
 
 def op_key(op: Op) -> Hashable:
     """Equal for ops that compute the same function of their operands in the same way (annotations included, but for
@@ -21,8 +23,8 @@ def _what(op: Op) -> Hashable:
     return (
         op.name,
         tuple([v.type for v in op.results]),
-        tuple([(k, attr_key(v)) for k, v in sorted(op.attrs.items()) if k != WORKSPACE_OFFSET.name]),
-        tuple([region_key(region) for region in op.regions]),
+        tuple([(k, attr_key(v)) for k, v in sorted(op.attrs.items()) if k != _OFFSET]) if op.attrs else (),
+        tuple([region_key(region) for region in op.regions]) if op.regions else (),
     )
 
 

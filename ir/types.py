@@ -96,6 +96,9 @@ _MOST = 1 << 62
 """Bytes. No index, and no product of an index and a stride, may overflow; memory ends long before."""
 
 
+_set = object.__setattr__
+
+
 @dataclass(frozen=True, slots=True)
 class TensorType:
     """A dtype and a shape. Prints as `f32[2,3]`, with an open dimension as `f32[n,3]`; 0-d as `f32[]`.
@@ -107,6 +110,22 @@ class TensorType:
     shape: tuple[Any, ...] = ()
     is_static: bool = field(init=False, repr=False, compare=False)
     """Whether no dimension is open: every pass asks that of many values, few of which have types of their own."""
+    _size: int | None = field(init=False, repr=False, compare=False)
+    """Number of elements, where it is known."""
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, TensorType):
+            return NotImplemented
+        return self.dtype is other.dtype and self.shape == other.shape
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TensorType, (self.dtype, self.shape)  # a hash is right in its own process alone
 
     def __post_init__(self) -> None:
         is_static = certain = True
@@ -114,11 +133,14 @@ class TensorType:
             if not isinstance(n, int):
                 is_static = False
                 certain = certain and min(getattr(n, "terms", {}).values(), default=0) > 0
-        object.__setattr__(self, "is_static", is_static)
+        size = math.prod(self.shape) if is_static else None
+        _set(self, "is_static", is_static)
+        _set(self, "_size", size)
+        _set(self, "_hash", hash((self.dtype, self.shape)))
         if certain and not is_static:
             return  # it is not empty, whatever the sizes, and how large it is nobody knows
         # Strides, and so NumPy, count an extent of 0 as 1.
-        count = math.prod(self.shape) or math.prod([n or 1 for n in self.shape])
+        count = size or math.prod(self.shape) or math.prod([n or 1 for n in self.shape])
         if isinstance(count, int) and count * self.dtype.itemsize > _MOST:
             has = "it has" if self.size else "without its zeros it would have"
             raise IRError(f"{self} is too large: {has} {count} elements, and addresses have 64 bits")
@@ -130,7 +152,7 @@ class TensorType:
     @property
     def size(self) -> Any:
         """Number of elements."""
-        return math.prod(self.shape)
+        return math.prod(self.shape) if self._size is None else self._size
 
     @property
     def nbytes(self) -> Any:

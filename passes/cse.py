@@ -17,7 +17,7 @@ def cse(graph: Graph) -> Graph:
     Where an op comes from does not matter; the first of equal ones stays. Ops that are not pure are never merged,
     nor those whose gradient changes a state, such as a moving mean: each of them changes it.
     """
-    equal = _equal_ops(graph)
+    equal = _equal_ops(graph) if len(graph.ops) > 1 else {}
     firsts = set(equal.values())
     made: dict[Op, Sequence[Value]] = {}
 

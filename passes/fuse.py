@@ -92,11 +92,9 @@ class _DuplicateCheapOps(Rewriter):
 
 def _numbers(graph: Graph) -> set[Op]:
     """The ops that compute one number from open extents and constants."""
-    found: set[Op] = set()
-    for op in graph.ops:
-        if op.name == "extent":
-            found.add(op)
-        elif op.definition.elementwise and op.results[0].size == 1:
+    found = {op for op in graph.ops if op.name == "extent"}
+    for op in graph.ops if found else ():
+        if op.definition.elementwise and op.results[0].size == 1:
             made = [graph.producers.get(v) for v in op.operands]
             if not found.isdisjoint(made) and all(o in found or (o is not None and o.name == "constant") for o in made):
                 found.add(op)

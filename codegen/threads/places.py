@@ -46,6 +46,8 @@ class Places:
             **{root: layout.result_slots[k] for root, k in owned.items()},
         }
         """Root → the slot of its buffer, for roots outside of the arena."""
+        self._places: dict[Value, Place] = {}
+        self._spans: dict[Value, Span] = {}
         self._name = graph.name
         self._same = {}
         """The slot of a new value that is written over its state → the state's."""
@@ -55,6 +57,12 @@ class Places:
             self._same = {slot: inputs[state] for slot, (state, _) in zip(new, graph.updates, strict=True)}
 
     def __getitem__(self, v: Value) -> Place:
+        found = self._places.get(v)
+        if found is None:
+            found = self._places[v] = self._place(v)
+        return found
+
+    def _place(self, v: Value) -> Place:
         root, offset, _ = self._windows[v]
         offset *= v.dtype.itemsize
         if root in self._slots:
@@ -65,6 +73,12 @@ class Places:
 
     def span(self, v: Value) -> Span:
         """The bytes that the value covers."""
+        found = self._spans.get(v)
+        if found is None:
+            found = self._spans[v] = self._span(v)
+        return found
+
+    def _span(self, v: Value) -> Span:
         place, item = self[v], v.dtype.itemsize
         axes = [(n, s * item) for n, s in zip(v.shape, self._windows[v].strides, strict=True) if n != 1]
         run = item
