@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 from gluonjit.common.aside import check, imported
 from gluonjit.common.signals import is_from_signal
@@ -171,6 +172,10 @@ def parse_pipeline(pipeline: Pipeline) -> list[tuple[str, dict[str, Any]]]:
     return items
 
 
+_verified: WeakSet[Graph] = WeakSet()
+"""Graphs that pipelines ended with: those that go on with them need not look at the ops that stay."""
+
+
 def run_passes(
     graph: Graph,
     pipeline: Pipeline,
@@ -190,7 +195,7 @@ def run_passes(
     if verify_each is None:
         verify_each = os.environ.get("GLUONJIT_VERIFY_EACH", "") == "1"
     steps = [(_check_options(find_pass(name), options, target), options) for name, options in parse_pipeline(pipeline)]
-    first, verified = graph, None
+    first, verified = graph, graph if graph in _verified else None
     idle: dict[str, tuple[Graph, Mapping[str, Any]]] = {}
     """The last graph in which each pass found nothing to do, and its options then."""
     for number, (step, options) in enumerate(steps, 1):
@@ -208,6 +213,7 @@ def run_passes(
             if verify_each and graph is not before or number == len(steps) and graph is not first:
                 verify(graph, verified)
                 verified = graph
+                _verified.add(graph)
         except Exception as e:
             if is_from_signal(e):
                 raise
