@@ -231,7 +231,6 @@ class _Lowering:
             layout = replace(layout, ready=_ready(graph, places, [c.step for c in calls]))
         f = self.module.function(name)
         emit_calls(f, layout, calls, alone, self.scratch)
-        f.is_cold = True  # it only passes pointers on: 10 ns more per call, for a quarter of LLVM's time
         self._report()
         return layout
 

@@ -77,6 +77,7 @@ class Module:
         self.target = target
         self.dims = tuple(dims)
         self.functions: list[Function] = []
+        self._by_name: dict[str, Function] = {}
         self._declarations: dict[str, str] = {}
         self._constants: dict[tuple[str, bytes], str] = {}
         self._constant_texts: list[str] = []
@@ -97,6 +98,7 @@ class Module:
         """A new function; `params` are (type with attributes, name): `('ptr noalias', 'x')`."""
         f = Function(self, name, params, result, linkage, attributes)
         self.functions.append(f)
+        self._by_name[name] = f
         return f
 
     def declare(self, name: str, result: str, params: Sequence[str]) -> None:
@@ -115,6 +117,14 @@ class Module:
             self._constant_texts.append(
                 f'{name} = private unnamed_addr constant [{len(data)} x i8] c"{text}", align {align}'
             )
+        return name
+
+    def pointers(self, names: Sequence[str]) -> str:
+        """Puts the addresses of functions into read-only data; the pointer to them."""
+        name = f"@const.{len(self._constants)}"
+        self._constants["ptr", name.encode()] = name
+        text = ", ".join(f"ptr @{n}" for n in names)
+        self._constant_texts.append(f"{name} = private unnamed_addr constant [{len(names)} x ptr] [{text}]")
         return name
 
     def external(self, name: str) -> str:
@@ -167,7 +177,7 @@ class Module:
         """A module of these functions and what they use: internal functions and data are copied, others declared."""
         bodies: dict[str, str] = {}
         used: set[str] = set()
-        there = {f.name: f for f in self.functions}
+        there = self._by_name
         pending = [f.name for f in functions]
         while pending:
             name = pending.pop()
@@ -175,9 +185,10 @@ class Module:
             found = set(re.findall(r"@([\w.]+)", bodies[name])) - used
             used |= found
             pending += (n for n in found if n in there and there[n].linkage == "internal" and n not in bodies)
+        constants = [text for name, text in zip(self._constants.values(), self._constant_texts) if name[1:] in used]
+        used.update(name for text in constants if text[-1] == "]" for name in re.findall(r"ptr @([\w.]+)", text))
         declarations = [text for name, text in self._declarations.items() if name in used]
         declarations += [there[n].declaration for n in there if n in used and n not in bodies]
-        constants = [text for name, text in zip(self._constants.values(), self._constant_texts) if name[1:] in used]
         return self._text(constants, bodies.values(), declarations)
 
     def _text(self, data: Iterable[str], functions: Iterable[str], declarations: Iterable[str]) -> str:
