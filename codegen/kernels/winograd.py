@@ -99,7 +99,7 @@ class _Winograd:
         self.row_tiles = min(abs(plan.block), row_tiles) if is_open else plan.block or row_tiles
         """The register tiles of a panel over which fetching the next panel is spread."""
         self.for_any = isinstance(self.depth, Dim) or isinstance(self.filters, Dim)
-        """Whether channels are open (`winograd_channels`); the size of the image is then open if tiles fill it."""
+        """Whether channels are open (`winograd_channels`); the size of the image may then be open, too."""
         if plan.block > 0 and self.for_any:
             self.block = f.div(named(BLOCK), BLOCK_UNIT)
             self.row_tiles = _SPREAD

@@ -5,7 +5,7 @@ A kernel takes LLVM a tenth of a second, and a net that widens, or a program tha
 filters become open dimensions, and the call passes their sizes, how many register tiles a block has, and the strides of
 what lies between the steps, which follow from them in ways that no polynomial expresses
 (`ir/kernels/winograd_memory.py`). The depth is a multiple of a vector that no machine exceeds, and filters one of a
-panel: so neither sums nor transforms have a remainder. Sizes are open where tiles fill the image, and are many.
+panel: so neither sums nor transforms have a remainder. Images and their sizes are open where tiles are many.
 """
 
 from __future__ import annotations
@@ -57,8 +57,7 @@ def any_channels(op: Op, target: Machine) -> AnySize | None:
         # What is fetched ahead is divided by the size for each register tile, and sizes should be known for that.
         if not plan.ahead:
             pixels = tuple(
-                open_size(f"p{k}", n, m, i - n, sizes)
-                for k, (n, m, i) in enumerate(zip(pixels, outputs, x.shape[1:-1], strict=True))
+                open_size(f"p{k}", n, i - n, sizes) for k, (n, i) in enumerate(zip(pixels, x.shape[1:-1], strict=True))
             )
     opening = Opening(y.shape, x.shape, (images, *pixels), depth, filters)
     opened = with_sizes(body, anchor, opening)
@@ -78,14 +77,14 @@ def any_channels(op: Op, target: Machine) -> AnySize | None:
     return found._replace(op=replace(found.op, attrs={**found.op.attrs, **STRIDES((*strides[:-1], apart))}))
 
 
-def open_size(name: str, n: Any, outputs: int, more: Any, sizes: dict[str, int]) -> Extent:
-    """A size of the result's image, open if tiles fill it; a single one may do so. The input's is larger by `more`,
-    which is negative where much is padded: sizes are counted from the first one whose input has a pixel."""
-    if n % outputs or outputs == 1 and n < LOWEST:
+def open_size(name: str, n: Any, more: Any, sizes: dict[str, int]) -> Extent:
+    """A size of the result's image, open from `LOWEST` on. The input's is larger by `more`, which is negative where
+    much is padded: sizes are counted from the first one whose input has a pixel."""
+    if n < LOWEST:
         return n
-    fewest = max(1, -((more - 1) // outputs))
-    sizes[name] = n // outputs - fewest + LOWEST
-    return outputs * named(name) + outputs * (fewest - LOWEST)
+    fewest = max(1, 1 - more)
+    sizes[name] = n - fewest + LOWEST
+    return named(name) + (fewest - LOWEST)
 
 
 def _open_strides(strides: Sequence[Any], known: Sequence[Any], opened: Shape) -> tuple[Extent, ...] | None:

@@ -12,7 +12,7 @@ been added, the sums are transformed. All threads do each step together, in memo
 product reads, memory does not grow with the batch, and the rounding error of long sums is bounded. Threads share
 positions, panels and channels, never a sum.
 
-One kernel serves any number of channels, and of pixels that tiles fill (`_with_any_channels`).
+One kernel serves any number of channels, and of pixels (`_with_any_channels`).
 """
 
 from __future__ import annotations
@@ -76,9 +76,8 @@ def _with_any_channels(op: Op, target: Machine) -> AnySize | None:
     for name, array in zip(OPEN, (memory.x, memory.g, memory.sums), strict=True):
         sizes |= array.open_sizes(name, target)
     sizes[BLOCK] = plan.block * BLOCK_UNIT
-    images, outputs = opened_axis("n", x.shape[0], 1, sizes), plan.outputs[-(x.ndim - 2) :]
-    both = zip(x.shape[1:-1], g.shape[1:-1], outputs, strict=True)
-    pixels = [open_size(f"p{k}", n, m, i - n, sizes) for k, (i, n, m) in enumerate(both)]
+    images, both = opened_axis("n", x.shape[0], 1, sizes), zip(x.shape[1:-1], g.shape[1:-1], strict=True)
+    pixels = [open_size(f"p{k}", n, i - n, sizes) for k, (i, n) in enumerate(both)]
     shapes = [
         (images, *(n + (a - b) for n, a, b in zip(pixels, x.shape[1:-1], g.shape[1:-1], strict=True)), channels),
         (images, *pixels, filters),

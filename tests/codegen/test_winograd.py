@@ -193,12 +193,12 @@ def test_channels_that_differ_share_a_kernel(name, tiled, object_cache, lowered)
 
 @pytest.mark.parametrize(("apart", "padding"), [(1, 1), (2, 1), (1, 3)])
 def test_images_of_other_sizes_share_a_kernel(apart, padding, tiled):
-    """Also those whose result is every other pixel of a larger image, as those of a gradient's phases are, and those
-    that are padded by more than the window."""
+    """Also those that tiles do not fill, those whose result is every other pixel of a larger image, as those of a
+    gradient's phases are, and those that are padded by more than the window."""
     target = runnable("host")
     tiled(4, 4, 5, 2 * target.lanes(F32), 2)
     codes = {}
-    for batch, size, depth in ((8, (16, 24), 32), (12, (8, 40), 48)):
+    for batch, size, depth in ((8, (16, 24), 32), (12, (8, 40), 48), (9, (15, 22), 32)):
         filters = 4 * target.lanes(F32)
         graph, exact = both(size, depth, filters, 3, batch=batch, low=padding, high=padding, epilogue="all")
         inputs = inputs_of(graph)
