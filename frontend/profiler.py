@@ -26,7 +26,7 @@ from gluonjit.files import atomic
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.types import IRError
 from gluonjit.language import mxnet_names as _mxnet_names
-from gluonjit.ndarray import custom_calls
+from gluonjit.ndarray import custom_calls, postponed_calls
 from gluonjit.ndarray.settled_calls import SettledCalls
 from gluonjit.operators.registry import OPERATORS
 from gluonjit.optimizer.step import BoundStep
@@ -162,7 +162,7 @@ class _Profiler:
 
 
 def _places(profiler: _Profiler) -> Iterator[tuple[Any, str, Callable[..., Any]]]:
-    """Each function to be timed: its owner, its name there, and its timed form."""
+    """Each function to be timed, or to be another one meanwhile: its owner, its name there, and what replaces it."""
 
     def timed(
         function: Callable[..., Any], name: Callable[..., str | None], category: str = "operator"
@@ -182,6 +182,7 @@ def _places(profiler: _Profiler) -> Iterator[tuple[Any, str, Callable[..., Any]]
         return call
 
     if profiler.wants("imperative"):
+        yield postponed_calls, "may_postpone", lambda: False
         for op in set(OPERATORS.values()):
             # The same function makes graphs, which is no computation.
             yield op, "expand", timed(op.expand, lambda b, *_, n=op.name: n if isinstance(b, Eager) else None)

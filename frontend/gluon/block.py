@@ -391,7 +391,7 @@ class HybridBlock(Block):
             self._jit_debug_results = {}  # of another call
         if not self._jit_has_run:
             self._jit_has_run = True
-            begin_postponing(Block.__call__.__code__)
+            begin_postponing(Block.__call__.__code__, [HybridBlock.__call__.__code__])
         params: dict[str, Any] = {}
         device = device_of(x, args)
         for name, p in self._reg_params.items():

@@ -1,17 +1,22 @@
-"""The first plain call of a net: its results are computed when somebody looks at them.
+"""The first plain call of a net whose result is dropped: nothing is computed that nobody looks at.
 
-Programs call a net once after `initialize()`, as that is how layers learn how many features arrive, and drop what it
-returns. So the plain operators of a block's first call are noted, with the types of their results. These are deferred
-arrays, and so are, meanwhile, the operands from outside (`ndarray/deferred.py`): who looks at a result, or writes to an
-argument or a parameter, first has the results computed that still exist. Mostly there are none.
+Programs call a net once after `initialize()`, as that is how layers learn how many features arrive:
+
+    net(x)
+
+So the plain operators of such a call are noted, with the types of their results. These are deferred arrays, and so are,
+meanwhile, the operands from outside (`ndarray/deferred.py`): who looks at a result, or writes to an argument or a
+parameter, first has the results computed that exist. After the call there mostly are none. A call whose result is used
+is computed at once, so that programs find ordinary arrays, and errors where they belong.
 """
 
 from __future__ import annotations
 
 import copy
+import opcode
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from threading import get_ident
 from types import CodeType, FrameType
@@ -24,6 +29,7 @@ from gluonjit.base import MXNetError
 from gluonjit.ir.types import IRError, TensorType, type_of
 from gluonjit.language.modes import Scope, modes
 from gluonjit.language.running import no_trace, running
+from gluonjit.language.source import is_ours
 from gluonjit.ndarray import deferred
 from gluonjit.ndarray.deferred import Deferred, deferred_class, made, own_class, replace, stand_in, storage_of
 from gluonjit.ndarray.imperative import invoke
@@ -56,8 +62,8 @@ class PostponedCalls:
     """The operators that a thread has called since a block ran for the first time, until the outermost call of a block
     ends, or something looks at one of their arrays. Attribute `running.postponed` of that thread."""
 
-    def __init__(self) -> None:
-        self._thread = get_ident()
+    def __init__(self, call: CodeType) -> None:
+        self._thread, self._call = get_ident(), call
         self._calls: list[_Call] = []
         self._results: dict[int, _Result] = {}
         """Those that exist, by the ids of their arrays."""
@@ -79,7 +85,8 @@ class PostponedCalls:
                 return None
             own = next((own_class(x) for x in operands if x._numpy), NDArray)
             found = [made(deferred_class(own), _without_elements(t)) for t in types[: call.visible]]
-            self._note(lambda arrays: invoke(op, arrays, dict(raw)), inputs, found)
+            given = copy.deepcopy(dict(raw))  # lists that the program may change
+            self._note(lambda arrays: invoke(op, arrays, given), inputs, found)
         return found[0] if len(found) == 1 else found
 
     def invoke_method(self, name: str, x: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -130,20 +137,20 @@ class PostponedCalls:
 
     def _is_open(self) -> bool:
         """Whether another call may be noted."""
-        if modes.recording or modes.training or deferred.now.step not in (None, self):
+        if modes.recording or modes.training or deferred.now.step not in (None, self) or not _calls_of(self._call):
             running.postponed = None
         return running.postponed is self
 
     def _note(self, compute: Callable[[list[Any]], Any], inputs: Sequence[Any], found: Sequence[Any]) -> None:
         """Notes a call, and defers its operands. `found`: its results."""
         given = [self._results.get(id(x), x) for x in inputs]
+        deferred.now.step = self  # first: were this interrupted, who looks at an operand would have it undeferred
         for x in given:
             if isinstance(x, NDArray) and id(x) not in self._held:
                 self._hold(x)
-        deferred.now.step = self
-        for k, x in enumerate(found):
-            self._results[id(x)] = _Result(len(self._calls), k, ref(x, partial(self._dropped, id(x))))
         self._calls.append(_Call(compute, given))
+        for k, x in enumerate(found):
+            self._results[id(x)] = _Result(len(self._calls) - 1, k, ref(x, partial(self._dropped, id(x))))
 
     def _dropped(self, number: int, _: Any) -> None:
         """A result is no more. If it was the last one, nothing is to be computed, whatever this thread is doing."""
@@ -214,23 +221,65 @@ class PostponedCalls:
         deferred.now.step = None
 
 
-def begin_postponing(code: CodeType) -> None:
+def begin_postponing(call: CodeType, others: Collection[CodeType]) -> None:
     """To be called when a block is to run operator by operator for the first time. The operators that follow in this
-    thread may wait until the outermost call ends of the function with this `code`, each of whose calls ends with
-    `end_postponing`."""
-    if running.trace is not None or modes.recording or modes.training or not _calls_of(code):
+    thread may wait until the outermost call of the function with the code `call`, a method of blocks, ends, if its
+    result is dropped. Each call of that function ends with `end_postponing`; those with the codes `others` just return
+    what it does."""
+    if running.postponed is not None or running.trace is not None or modes.recording or modes.training:
         return
-    waiting = deferred.now.step or PostponedCalls()
-    if isinstance(waiting, PostponedCalls) and waiting.is_own and os.environ.get("MXNET_ENGINE_TYPE") != "NaiveEngine":
-        with deferred.lock:
-            waiting.forget_if_dropped()
-        running.postponed = waiting
+    waiting = deferred.now.step or PostponedCalls(call)
+    if not (isinstance(waiting, PostponedCalls) and waiting.is_own and may_postpone()):
+        return
+    outermost = frame = sys._getframe(1)
+    while frame.f_back is not None:
+        frame = frame.f_back
+        if frame.f_code is call:
+            outermost = frame
+    caller = outermost.f_back
+    while caller is not None and caller.f_code in others:
+        caller = caller.f_back
+    if caller is None or outermost.f_code is not call or not _drops(caller):
+        return
+    if _asks_for_types(outermost.f_locals["self"]):
+        return
+    with deferred.lock:
+        waiting.forget_if_dropped()
+    running.postponed = waiting
 
 
-def end_postponing(code: CodeType) -> None:
-    """To be called by a function with this `code`, if `running.postponed` is not None, before it returns."""
-    if _calls_of(code) == 1:
+def may_postpone() -> bool:
+    """Whether anything may wait."""
+    return os.environ.get("MXNET_ENGINE_TYPE") != "NaiveEngine"
+
+
+def end_postponing(call: CodeType) -> None:
+    """To be called by the function with the code `call`, if `running.postponed` is not None, before it returns."""
+    if _calls_of(call) == 1:
         running.postponed = None
+
+
+def _asks_for_types(block: Any) -> bool:
+    """Whether a program's method that computes a block, or one in it, asks for the class of something: that of a
+    deferred array is another one."""
+    for name in ("forward", "hybrid_forward"):
+        method = getattr(type(block), name, None)
+        code = getattr(method, "__code__", None)
+        if code is not None and not {"type", "__class__"}.isdisjoint(code.co_names) and not is_ours(method.__module__):
+            return True
+    return any(map(_asks_for_types, block._children.values()))
+
+
+def _drops(frame: FrameType) -> bool:
+    """Whether the function drops the result of the call that it is in."""
+    code, at = frame.f_code.co_code, frame.f_lasti + 2
+    while at < len(code) and code[at] == _CACHE:
+        at += 2
+    return at < len(code) and code[at] == _POP
+
+
+_POP, _CACHE = opcode.opmap["POP_TOP"], opcode.opmap.get("CACHE")
+"""The instruction that drops a value, and the room that Python 3.11 and later leave after some instructions."""
 
 
 def _calls_of(code: CodeType) -> int:

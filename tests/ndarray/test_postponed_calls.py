@@ -1,4 +1,4 @@
-"""The first call of a net, whose results are computed when somebody looks at them."""
+"""The first call of a net, if its result is dropped: nothing is computed that nobody looks at."""
 
 import copy
 import random
@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 import gluonjit as mx
+from gluonjit import gluon
 from gluonjit.gluon import nn
 from gluonjit.ndarray import deferred
 from gluonjit.ndarray.deferred import Deferred
+from gluonjit.ndarray.postponed_calls import PostponedCalls
 
 
 @pytest.fixture(autouse=True)
@@ -26,6 +28,24 @@ def made_net():
     net.add(nn.Conv2D(4, 3, activation="relu"), nn.BatchNorm(), nn.MaxPool2D(2), nn.Dropout(0.5), nn.Dense(5))
     net.initialize(mx.init.Constant(0.1))
     return net
+
+
+class Keeping(gluon.Block):
+    """Keeps what a net returns, of calls whose result is dropped."""
+
+    def __init__(self, net):
+        super().__init__()
+        self.net, self.kept = net, []
+
+    def forward(self, *args):
+        self.kept.append(self.net(*args))
+
+
+def called(net, *args):
+    """What a net returns whose first call this is, so that it waits."""
+    block = Keeping(net)
+    block(*args)
+    return block.kept.pop()
 
 
 def images(seed=0):
@@ -49,7 +69,7 @@ def expected(monkeypatch):
 
 def test_a_result_is_computed_when_it_is_read(expected):
     net, x = made_net(), images()
-    y = net(x)
+    y = called(net, x)
     assert waits(y, x)
     assert (y.shape, y.dtype, y.context, y.stype) == ((2, 5), np.float32, mx.cpu(), "default")
     assert waits(y, x)
@@ -60,20 +80,16 @@ def test_a_result_is_computed_when_it_is_read(expected):
 def test_a_result_that_is_dropped_is_not_computed(monkeypatch):
     net, x = made_net(), images()
     monkeypatch.setattr("gluonjit.ndarray.postponed_calls.invoke", lambda *_: pytest.fail("something is computed"))
-    y = net(x)
-    assert len(deferred.now.step._calls) == 6
-    del y
+    net(x)
     x[:] = 1  # who writes to an operand has the results computed that exist
     assert deferred.now.step is None and type(net[0].weight.data()) is mx.nd.NDArray
 
 
 def test_nets_and_arguments_are_not_kept():
     net, x = made_net(), images()
-    y = net(x)
-    assert waits(y)
-    del y
+    net(x)
     assert deferred.now.step is None and type(x) is type(net[4].weight.data()) is mx.nd.NDArray
-    y = net[0](x), made_net()(x)
+    y = called(made_net(), x), called(made_net(), x)
     kept = weakref.ref(x)
     del x
     assert kept() is not None
@@ -96,7 +112,7 @@ def test_nets_and_arguments_are_not_kept():
 )
 def test_results_are_of_what_was_there(expected, write):
     net, x = made_net(), images()
-    y = net(x)
+    y = called(net, x)
     write(net, x)
     np.testing.assert_array_equal(y.asnumpy(), expected)
 
@@ -112,7 +128,7 @@ def test_only_what_is_read_is_computed(expected, monkeypatch):
             y = self.first(x)
             return y, self.second(y).exp()
 
-    y, z = Two()(images())
+    y, z = called(Two(), images())
     computed = []
     original = deferred.now.step.settle.__globals__["invoke"]
     monkeypatch.setattr(
@@ -134,7 +150,7 @@ def test_a_program_that_looks_in_between(expected):
 
     net = Looking()
     net.add(*made_net()._children.values())
-    y = net(images())
+    y = called(net, images())
     assert net.found.shape == (2, 4, 6, 6)
     np.testing.assert_array_equal(y.asnumpy(), expected)
 
@@ -144,8 +160,7 @@ def test_only_the_call_that_completes_shapes():
     net(images()).wait_to_read()
     y = net(images(1))
     assert not isinstance(y, Deferred)
-    net = made_net()
-    y = net(images())
+    y = called(made_net(), images())
     later = images(1) + 1
     assert waits(y) and not isinstance(later, Deferred)
 
@@ -154,14 +169,14 @@ def test_only_the_call_that_completes_shapes():
 def test_training_is_at_once(scope):
     net = made_net()
     with scope():
-        y = net(images())
+        y = called(net, images())
     assert not isinstance(y, Deferred)
 
 
 def test_arrays_that_share_memory_are_computed_at_once(expected):
     net, x = made_net(), images()
     part = x[0]
-    y = net(x)
+    y = called(net, x)
     part[:] = 0
     np.testing.assert_array_equal(y.asnumpy(), expected)
 
@@ -169,8 +184,8 @@ def test_arrays_that_share_memory_are_computed_at_once(expected):
 def test_a_second_net_waits_as_well(expected):
     head = nn.Dense(2)
     head.initialize(mx.init.Constant(2))
-    y = made_net()(images())
-    z = head(y)
+    y = called(made_net(), images())
+    z = called(head, y)
     assert waits(y, z)
     np.testing.assert_allclose(z.asnumpy(), 2 * expected.sum(axis=1, keepdims=True).repeat(2, 1), rtol=1e-6)
     assert deferred.now.step is None
@@ -178,8 +193,8 @@ def test_a_second_net_waits_as_well(expected):
 
 
 def test_another_thread_meanwhile(expected):
-    y, found = made_net()(images()), []
-    thread = threading.Thread(target=lambda: found.append(made_net()(images())))
+    y, found = called(made_net(), images()), []
+    thread = threading.Thread(target=lambda: found.append(called(made_net(), images())))
     thread.start()
     thread.join()
     assert waits(y) and not isinstance(found[0], Deferred)
@@ -191,7 +206,7 @@ def test_numpy_arrays():
     with mx.util.np_shape(True), mx.util.np_array(True):
         net = nn.Dense(3)
         net.initialize(mx.init.Constant(0.5))
-        y = net(mx.np.ones((2, 4)))
+        y = called(net, mx.np.ones((2, 4)))
         assert waits(y) and isinstance(y, mx.np.ndarray)
         assert type(y) is not mx.np.ndarray
         np.testing.assert_array_equal(y.asnumpy(), np.full((2, 3), 2))
@@ -204,7 +219,7 @@ def test_a_step_of_training_follows(monkeypatch):
         with monkeypatch.context() as m:
             m.setenv("MXNET_ENGINE_TYPE", how)
             net, x = made_net(), images()
-            y = net(x)
+            y = called(net, x)
         mx.random.seed(1)
         net.hybridize()
         trainer = mx.gluon.Trainer(net.collect_params(), "sgd")
@@ -227,7 +242,7 @@ class Views(nn.HybridBlock):
 
 def test_views():
     x = images()
-    y, reshaped, part, detached, ravelled, column = outputs = Views()(x)
+    y, reshaped, part, detached, ravelled, column = outputs = called(Views(), x)
     assert waits(*outputs)
     assert [z.shape for z in outputs] == [(2, 3, 8, 8), (2, 192), (1, 3, 8, 8), (2, 3, 8, 8), (384,), (2, 8, 8)]
     reshaped[1] = 7  # as in MXNet, these share memory, and a column is a copy
@@ -237,23 +252,63 @@ def test_views():
     assert (ravelled.asnumpy()[:192] == 5).all()
 
 
-def test_arguments_of_a_method_are_kept():
+@pytest.mark.parametrize("reshape", [lambda F, x, s: x.reshape(s), lambda F, x, s: F.reshape(x, shape=s)])
+def test_arguments_are_kept(reshape):
     class Reshaping(nn.HybridBlock):
         def hybrid_forward(self, F, x):
             shape = [2, -1]
-            y = x.reshape(shape)
+            y = reshape(F, x, shape)
             shape[0] = 3
             return y
 
-    y = Reshaping()(images())
+    y = called(Reshaping(), images())
     assert waits(y) and y.shape == y.asnumpy().shape == (2, 192)
 
 
-def test_a_second_call_is_at_once():
+def test_a_program_that_asks_for_classes():
+    class Asking(nn.HybridBlock):
+        def hybrid_forward(self, F, x):
+            return x * 2 if type(x * 1) is mx.nd.NDArray else x
+
+    y = called(Asking(), images())
+    np.testing.assert_array_equal(y.asnumpy(), images().asnumpy() * 2)
+
+
+def test_the_profiler_sees_operators():
+    mx.profiler.set_config(profile_all=True, aggregate_stats=True)
+    mx.profiler.set_state("run")
+    try:
+        made_net()(images())
+    finally:
+        mx.profiler.set_state("stop")
+    assert "FullyConnected" in mx.profiler.dumps(reset=True)
+
+
+@pytest.mark.parametrize("place", ["_hold", "_note"])
+def test_an_interrupt(monkeypatch, place):
+    """While a call is noted: operands are ordinary arrays for whoever looks at them."""
+    original = getattr(PostponedCalls, place)
+
+    def interrupted(*args):
+        original(*args)
+        raise KeyboardInterrupt
+
+    net, x = made_net(), images()
+    with monkeypatch.context() as m:
+        m.setattr(PostponedCalls, place, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            net(x)
+    assert x.asnumpy().shape == (2, 3, 8, 8) and net[0].weight.data().asnumpy().shape == (4, 3, 3, 3)
+    assert type(x) is mx.nd.NDArray and deferred.now.step is None
+
+
+def test_calls_that_are_computed_at_once():
+    """A second one, and one whose result is used."""
     net = nn.Dense(3, in_units=4)
     net.initialize()
     x = mx.nd.ones((2, 4))
-    assert waits(net(x)) and not isinstance(net(x), Deferred)
+    assert type(net(x)) is mx.nd.NDArray
+    assert not isinstance(called(net, x), Deferred)
     with pytest.raises(mx.MXNetError):
         nn.HybridLambda(lambda F, x: F.reshape(x, shape=(3, 3)))(x)
     assert not isinstance(x + 1, Deferred)
@@ -298,7 +353,7 @@ def random_program(seed):
         net.add(*(r.choice(LAYERS)(r) for _ in range(r.randrange(1, 6))))
         net.initialize(mx.init.Normal(0.3))
         nets.append(net)
-        arrays.append(net(r.choice([x, *arrays])))
+        arrays.append(called(net, r.choice([x, *arrays])))
 
     actions = [
         calls,
@@ -339,8 +394,7 @@ def test_random_programs(first, monkeypatch):
 
 
 def test_another_thread_reads(expected):
-    net, found = made_net(), []
-    y = net(images())
+    y, found = called(made_net(), images()), []
     thread = threading.Thread(target=lambda: found.append(y.asnumpy()))
     thread.start()
     thread.join()
@@ -359,7 +413,7 @@ def test_an_error_is_told_at_once():
 
 def test_results_that_cannot_be_computed(monkeypatch):
     net, x = made_net(), images()
-    y = net(x)
+    y = called(net, x)
 
     def fails(*_):
         raise MemoryError("no room")
