@@ -101,10 +101,12 @@ class PostponedCalls:
             try:
                 with no_trace():
                     like = own._wrap_alike(_without_elements(type_of(x._stand_in)))
-                    like = getattr(like, name)(*args, **kwargs)
+                    view = getattr(like, name)(*args, **kwargs)
             except (MXNetError, *UNFORESEEN):
                 return None  # the method itself says what is wrong
-            found = made(deferred_class(like.__class__), _without_elements(type_of(like._array)))
+            if view is like:  # as x[:] is x
+                return x
+            found = made(deferred_class(view.__class__), _without_elements(type_of(view._array)))
             self._note(lambda arrays: getattr(arrays[0], name)(*args, **kwargs), [x], [found])
         return found
 

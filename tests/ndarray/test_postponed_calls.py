@@ -252,6 +252,15 @@ def test_views():
     assert (ravelled.asnumpy()[:192] == 5).all()
 
 
+def test_a_view_that_is_the_array_itself():
+    class Whole(nn.HybridBlock):
+        def hybrid_forward(self, F, x):
+            y = x * 2
+            return x[:] is x and y[:] is y
+
+    assert called(Whole(), images())
+
+
 @pytest.mark.parametrize("reshape", [lambda F, x, s: x.reshape(s), lambda F, x, s: F.reshape(x, shape=s)])
 def test_arguments_are_kept(reshape):
     class Reshaping(nn.HybridBlock):
