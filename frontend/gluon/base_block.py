@@ -343,8 +343,10 @@ class Block:
         try:
             out = self.forward(*args)
         finally:
-            if running.postponed is not None:
-                end_postponing(Block.__call__.__code__)
+            if running.postponed is not None and running.postponed.is_made_in(args):
+                if not self._forward_hooks:
+                    out = None  # the caller drops it
+                end_postponing()
         if self._forward_hooks:
             for hook in list(self._forward_hooks.values()):
                 hook(self, args, out)

@@ -6,19 +6,17 @@ Programs call a net once after `initialize()`, as that is how layers learn how m
 
 So the plain operators of such a call are noted, with the types of their results. These are deferred arrays, and so are,
 meanwhile, the operands from outside (`ndarray/deferred.py`): who looks at a result, or writes to an argument or a
-parameter, first has the results computed that exist. After the call there mostly are none. A call whose result is used
-is computed at once, so that programs find ordinary arrays, and errors where they belong.
+parameter, first has the results computed that exist. So does the end of the call, with those that the program has kept:
+mostly none. A call whose result is used is computed at once.
 """
 
 from __future__ import annotations
 
 import copy
-import opcode
 import os
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from threading import get_ident
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 from weakref import ref
@@ -27,9 +25,9 @@ import numpy as np
 
 from gluonjit.base import MXNetError
 from gluonjit.ir.types import IRError, TensorType, type_of
+from gluonjit.language.bytecode import asks_for_classes, drops_result
 from gluonjit.language.modes import Scope, modes
 from gluonjit.language.running import no_trace, running
-from gluonjit.language.source import is_ours
 from gluonjit.ndarray import deferred
 from gluonjit.ndarray.deferred import Deferred, deferred_class, made, own_class, replace, stand_in, storage_of
 from gluonjit.ndarray.imperative import invoke
@@ -62,8 +60,9 @@ class PostponedCalls:
     """The operators that a thread has called since a block ran for the first time, until the outermost call of a block
     ends, or something looks at one of their arrays. Attribute `running.postponed` of that thread."""
 
-    def __init__(self, call: CodeType) -> None:
-        self._thread, self._call = get_ident(), call
+    def __init__(self, outermost: FrameType) -> None:
+        """`outermost`: that call."""
+        self._call, self._args = outermost.f_code, outermost.f_locals["args"]
         self._calls: list[_Call] = []
         self._results: dict[int, _Result] = {}
         """Those that exist, by the ids of their arrays."""
@@ -78,7 +77,7 @@ class PostponedCalls:
         operands = [x for x in inputs if x is not None]
         with deferred.lock:
             is_usual = operands and len(operands) == call.arity and not call.makes_sparse
-            if not (self._is_open() and is_usual and all(map(self._may_wait, operands))):
+            if not (self.is_open and is_usual and all(map(self._may_wait, operands))):
                 return None
             types = _types_of_results(op, attrs, [type_of(x._stand_in) for x in operands])
             if types is None:
@@ -94,7 +93,7 @@ class PostponedCalls:
         if name not in VIEWS or not all(map(_is_plain, (*args, *kwargs.values()))):
             return None
         with deferred.lock:
-            if not (self._is_open() and self._may_wait(x)):
+            if not (self.is_open and self._may_wait(x)):
                 return None
             args, kwargs = copy.deepcopy((args, kwargs))
             own: Any = own_class(x)
@@ -110,10 +109,9 @@ class PostponedCalls:
             self._note(lambda arrays: getattr(arrays[0], name)(*args, **kwargs), [x], [found])
         return found
 
-    @property
-    def is_own(self) -> bool:
-        """Whether this thread has made the calls."""
-        return self._thread == get_ident()
+    def is_made_in(self, args: tuple[Any, ...]) -> bool:
+        """Whether the outermost call of a block is the one with these arguments."""
+        return args is self._args
 
     def settle(self) -> None:
         """Computes the results that still exist. Afterwards there is nothing deferred; after an error, the results do
@@ -137,11 +135,21 @@ class PostponedCalls:
         deferred.settle()
         return False
 
-    def _is_open(self) -> bool:
+    @property
+    def is_open(self) -> bool:
         """Whether another call may be noted."""
-        if modes.recording or modes.training or deferred.now.step not in (None, self) or not _calls_of(self._call):
+        if modes.recording or modes.training or deferred.now.step not in (None, self) or not self._is_running():
             running.postponed = None
         return running.postponed is self
+
+    def _is_running(self) -> bool:
+        """Whether the outermost call has not ended; an interrupt may have ended it."""
+        frame: FrameType | None = sys._getframe()
+        while frame is not None:
+            if frame.f_code is self._call and frame.f_locals["args"] is self._args:
+                return True
+            frame = frame.f_back
+        return False
 
     def _note(self, compute: Callable[[list[Any]], Any], inputs: Sequence[Any], found: Sequence[Any]) -> None:
         """Notes a call, and defers its operands. `found`: its results."""
@@ -159,14 +167,10 @@ class PostponedCalls:
         self._results.pop(number, None)
         if not self._results and not deferred.lock._is_owned() and deferred.lock.acquire(blocking=False):
             try:
-                self.forget_if_dropped()
+                if not self._results and deferred.now.step is self:
+                    self._forget()
             finally:
                 deferred.lock.release()
-
-    def forget_if_dropped(self) -> None:
-        """Ends to wait if no result exists. `lock` is held."""
-        if not self._results and deferred.now.step is self:
-            self._forget()
 
     def _may_wait(self, x: Any) -> bool:
         """Whether an operand is one of these results, or nothing but itself can tell that its elements are wanted."""
@@ -225,13 +229,12 @@ class PostponedCalls:
 
 def begin_postponing(call: CodeType, others: Collection[CodeType]) -> None:
     """To be called when a block is to run operator by operator for the first time. The operators that follow in this
-    thread may wait until the outermost call of the function with the code `call`, a method of blocks, ends, if its
-    result is dropped. Each call of that function ends with `end_postponing`; those with the codes `others` just return
-    what it does."""
-    if running.postponed is not None or running.trace is not None or modes.recording or modes.training:
+    thread may wait until the outermost call of the function with the code `call`, the method `(self, *args)` of blocks,
+    ends, if its result is dropped. Each call of that function ends with `end_postponing`; those with the codes `others`
+    just return what it does."""
+    if running.trace is not None or modes.recording or modes.training or not may_postpone():
         return
-    waiting = deferred.now.step or PostponedCalls(call)
-    if not (isinstance(waiting, PostponedCalls) and waiting.is_own and may_postpone()):
+    if (running.postponed is not None and running.postponed.is_open) or deferred.now.step is not None:
         return
     outermost = frame = sys._getframe(1)
     while frame.f_back is not None:
@@ -241,13 +244,22 @@ def begin_postponing(call: CodeType, others: Collection[CodeType]) -> None:
     caller = outermost.f_back
     while caller is not None and caller.f_code in others:
         caller = caller.f_back
-    if caller is None or outermost.f_code is not call or not _drops(caller):
+    if caller is None or outermost.f_code is not call:
         return
-    if _asks_for_types(outermost.f_locals["self"]):
-        return
+    block = outermost.f_locals["self"]
+    if not outermost.f_locals["args"]:
+        return  # () is the same as any other one, so this call could not be told from those in it
+    if drops_result(caller, block) and not _asks_for_classes(block):
+        running.postponed = PostponedCalls(outermost)
+
+
+def end_postponing() -> None:
+    """To be called when the call ends that `running.postponed` is made in, and its result is dropped. Afterwards there
+    is nothing deferred."""
+    waiting, running.postponed = running.postponed, None
     with deferred.lock:
-        waiting.forget_if_dropped()
-    running.postponed = waiting
+        if deferred.now.step is waiting is not None:
+            waiting.settle()
 
 
 def may_postpone() -> bool:
@@ -255,43 +267,13 @@ def may_postpone() -> bool:
     return os.environ.get("MXNET_ENGINE_TYPE") != "NaiveEngine"
 
 
-def end_postponing(call: CodeType) -> None:
-    """To be called by the function with the code `call`, if `running.postponed` is not None, before it returns."""
-    if _calls_of(call) == 1:
-        running.postponed = None
-
-
-def _asks_for_types(block: Any) -> bool:
-    """Whether a program's method that computes a block, or one in it, asks for the class of something: that of a
-    deferred array is another one."""
-    for name in ("forward", "hybrid_forward"):
-        method = getattr(type(block), name, None)
-        code = getattr(method, "__code__", None)
-        if code is not None and not {"type", "__class__"}.isdisjoint(code.co_names) and not is_ours(method.__module__):
-            return True
-    return any(map(_asks_for_types, block._children.values()))
-
-
-def _drops(frame: FrameType) -> bool:
-    """Whether the function drops the result of the call that it is in."""
-    code, at = frame.f_code.co_code, frame.f_lasti + 2
-    while at < len(code) and code[at] == _CACHE:
-        at += 2
-    return at < len(code) and code[at] == _POP
-
-
-_POP, _CACHE = opcode.opmap["POP_TOP"], opcode.opmap.get("CACHE")
-"""The instruction that drops a value, and the room that Python 3.11 and later leave after some instructions."""
-
-
-def _calls_of(code: CodeType) -> int:
-    """How many calls of a function with this code run in this thread."""
-    frame: FrameType | None = sys._getframe()
-    count = 0
-    while frame is not None:
-        count += frame.f_code is code
-        frame = frame.f_back
-    return count
+def _asks_for_classes(block: Any) -> bool:
+    """Whether a program's function that takes part in computing a block, or one in it, asks for the class of something:
+    that of a deferred array is another one."""
+    own = type(block)
+    hooks = [*block._forward_pre_hooks.values(), *block._forward_hooks.values()]
+    functions = [own.forward, getattr(own, "hybrid_forward", None), *hooks, *vars(block).values()]
+    return asks_for_classes(functions, own) or any(map(_asks_for_classes, block._children.values()))
 
 
 def _types_of_results(op: Operator, attrs: Mapping[str, Any], types: Sequence[TensorType]) -> list[TensorType] | None:

@@ -1,0 +1,84 @@
+"""What the bytecode of a program tells: whether a statement drops a result, and whether functions ask for classes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator
+from types import CodeType, FrameType, FunctionType, ModuleType
+from typing import Any
+
+from gluonjit.language.source import is_ours
+
+
+def drops_result(frame: FrameType, function: Any) -> bool:
+    """Whether the frame, whose current instruction calls `function`, does so in a statement that is nothing but this
+    call, as `net(x)` or `self.net(x, y=2)`: nobody sees the result.
+
+    False where it is not plain from names that the statement itself calls the function: in `found.extend(map(net, xs))`
+    the statement's result is dropped, and those of the net are not."""
+    import dis  # 3 ms
+
+    found = [i for i in dis.get_instructions(frame.f_code) if i.opname not in ("CACHE", "EXTENDED_ARG")]
+    at = next((k for k, i in enumerate(found) if i.offset == frame.f_lasti), len(found))
+    if at + 1 >= len(found) or found[at + 1].opname != "POP_TOP":
+        return False
+    wanted = 1 - dis.stack_effect(found[at].opcode, found[at].arg)  # the function and its arguments
+    first = at
+    while wanted > 0 and first > 0:
+        first -= 1
+        i = found[first]
+        if "JUMP" in i.opname:
+            return False  # `net(x if a else y)`: pushed in more than one way
+        wanted -= dis.stack_effect(i.opcode, i.arg if i.opcode >= dis.HAVE_ARGUMENT else None)
+    loads = [i for i in found[first:at] if i.opname != "PUSH_NULL"]
+    if not loads or not loads[0].opname.startswith(_LOADS) or not isinstance(loads[0].argval, str):
+        return False
+    called = frame.f_locals.get(loads[0].argval, frame.f_globals.get(loads[0].argval))
+    for i in loads[1:]:
+        if i.opname not in ("LOAD_ATTR", "LOAD_METHOD"):
+            break
+        called = getattr(called, "__dict__", {}).get(i.argval)
+    return called is function
+
+
+_LOADS = ("LOAD_FAST", "LOAD_NAME", "LOAD_GLOBAL", "LOAD_DEREF")
+
+
+def asks_for_classes(functions: Iterable[Any], owner: type) -> bool:
+    """Whether any of the functions, or one of the program that they call by name, asks for the class of something.
+    Names are looked up in the module of the function, in modules that it names, and in the class `owner`, whose methods
+    these functions are."""
+    waiting, seen = list(functions), set()
+    while waiting:
+        function = waiting.pop()
+        function = getattr(function, "__func__", function)
+        if not isinstance(function, FunctionType) or function in seen or is_ours(function.__module__ or ""):
+            continue
+        seen.add(function)
+        names = set(_names(function.__code__))
+        if not _CLASS_OF.isdisjoint(names):
+            return True
+        for space in [function.__globals__, *_modules(function.__globals__, names)]:
+            waiting += [space[name] for name in names if name in space]
+        waiting += [getattr(owner, name, None) for name in names]
+        waiting += inspect.getclosurevars(function).nonlocals.values()
+    return False
+
+
+_CLASS_OF = frozenset(("type", "__class__"))
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    """The names of globals and attributes in a function and in those that it defines."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+def _modules(space: dict[str, Any], names: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """The namespaces of the program's modules that are among the names."""
+    for name in names:
+        module = space.get(name)
+        if isinstance(module, ModuleType) and not is_ours(module.__name__):
+            yield vars(module)
