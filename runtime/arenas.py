@@ -30,6 +30,22 @@ def aligned_empty(nbytes: int) -> np.ndarray:
     return raw[skip : skip + nbytes]
 
 
+def _mapping(array: np.ndarray) -> mmap.mmap | None:
+    """The mapping that `aligned_empty` made for an array; None if it made none."""
+    mapping = array.base.obj if isinstance(array.base, memoryview) else None
+    return mapping if isinstance(mapping, mmap.mmap) else None
+
+
+def _grown(mapping: mmap.mmap, nbytes: int) -> np.ndarray | None:
+    """`aligned_empty`, from a mapping in which no array lies any more; None if that cannot grow. The pages that it has
+    go along: to touch a page for the first time takes ten times as long as to write to it."""
+    try:
+        mapping.resize(nbytes)
+    except (BufferError, SystemError, OSError):  # there still is an array, no `mremap`, no memory
+        return None
+    return np.frombuffer(mapping, np.uint8)
+
+
 def aligned_array(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """An uninitialised C-contiguous array on an ALIGNMENT boundary."""
     n = int(math.prod(shape)) * dtype.itemsize
@@ -137,9 +153,14 @@ class ArenaPool:
                 continue
             if size >= nbytes:
                 return found
+            mapping = _mapping(found)
             del arena, found
+            # Larger sizes are likely to follow; pages that are not touched cost nothing.
+            grown = _grown(mapping, _SPARE * nbytes) if mapping is not None else None
+            if grown is not None:
+                return grown
+            del mapping
             try:
-                # Larger sizes are likely to follow, which would touch all pages anew; those not touched cost nothing.
                 return aligned_empty(_SPARE * nbytes)
             except (MemoryError, OSError):
                 break

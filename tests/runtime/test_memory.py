@@ -1,10 +1,12 @@
 """Buffers for native code."""
 
 import gc
+import sys
 import threading
 import weakref
 
 import numpy as np
+import pytest
 
 from gluonjit.ir.machine import ALIGNMENT
 from gluonjit.runtime.arenas import ArenaPool, CacheFriendly
@@ -62,6 +64,20 @@ def test_an_arena_that_grows_has_room_for_more():
     held = pool.take(5 << 20)
     assert pool.take(100).nbytes == 100  # another call at the same time
     pool.put(held)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs mremap")
+def test_an_arena_that_grows_keeps_its_pages():
+    pool = ArenaPool()
+    small, large = User(pool, 8 << 20), User(pool, 12 << 20)
+    small.call()[-1] = 7  # what an arena has tells whether its pages are those of the smaller one
+    grown = large.call()
+    assert grown[small.nbytes - 1] == 7
+    grown[:] = 1
+    view = grown[:100]
+    del grown
+    largest = User(pool, 32 << 20)
+    assert not largest.call()[large.nbytes - 1] and view.all()  # somebody still has the smaller one
 
 
 def test_an_arena_goes_with_those_who_need_it():
