@@ -14,6 +14,9 @@ from gluonjit.ir.machine import WORTH_A_THREAD
 from gluonjit.ir.sizes import sized
 from gluonjit.ir.types import TensorType
 
+CALLBACK = "gluonjit_evaluate"
+"""The function that kernels of `codegen/kernels/host.py` call, which is of `runtime.host`."""
+
 
 @dataclass(frozen=True)
 class Layout:

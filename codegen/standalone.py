@@ -30,8 +30,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from gluonjit.codegen.interface import Interface, Layout, Prepare
-from gluonjit.codegen.kernels.host import CALLBACK
+from gluonjit.codegen.interface import CALLBACK, Interface, Layout, Prepare
 from gluonjit.codegen.text.cpu_check import add_check
 from gluonjit.codegen.text.llvm import Exit, Function, Module
 from gluonjit.codegen.threads.team import FUTEX, MAX_THREADS, Block, Line, add_team

@@ -17,7 +17,6 @@ from pathlib import Path
 
 from gluonjit.ir.graph import Graph
 from gluonjit.ir.structure import graph_key
-from gluonjit.ir.text import save
 from gluonjit.runtime.cache import all_attrs
 
 _PIPELINE = "pipeline: "
@@ -34,6 +33,8 @@ def note(graph: Callable[[], Graph], pipeline: str) -> None:
 
 
 def _write(graph: Graph, pipeline: str, folder: Path) -> None:
+    from gluonjit.ir.text import save
+
     key = hashlib.sha256(repr((graph_key(graph), all_attrs(graph), pipeline)).encode()).hexdigest()[:16]
     name = re.sub(r"[^\w.-]", "_", graph.name, flags=re.ASCII)[:80] + f"-{key}"
     if (folder / f"{name}.ir").exists():

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from gluonjit.codegen.interface import CALLBACK
 from gluonjit.codegen.text.intrinsics import float_mode, flush_bits, set_float_mode
 from gluonjit.codegen.text.kernel_code import writes
 from gluonjit.codegen.text.llvm import Function, Module
@@ -19,8 +20,6 @@ from gluonjit.ir.annotations import without
 from gluonjit.ir.graph import Builder, Op
 from gluonjit.ir.kernels.op_plans import Host
 from gluonjit.ir.text import print_graph
-
-CALLBACK = "gluonjit_evaluate"
 
 
 @writes(Host)

@@ -13,10 +13,11 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import gluonjit.passes as passes
 from gluonjit.autodiff.backward import Backward, Cotangent, Presence, Result, Value
 from gluonjit.autodiff.kept_gradients import KeptGradients, backward_from_json, backward_to_json, numbers
 from gluonjit.autodiff.presence import Tokens, late_ops, with_tokens, without_tokens
@@ -30,18 +31,16 @@ from gluonjit.ir.opdef import NO_GRADIENT
 from gluonjit.ir.sizes import fitted, untold
 from gluonjit.ir.types import BOOL, IRError
 from gluonjit.language.source import quote
-from gluonjit.passes import run_passes
-from gluonjit.passes.differentiate import NoGradient
-from gluonjit.passes.differentiate_control import without_rules
-from gluonjit.passes.manager import After, PassError
-from gluonjit.passes.partition import Halves, divide, saved_bytes, sources
 from gluonjit.passes.pipelines import GRADIENT_PIPELINE, JOINT_PIPELINE
-from gluonjit.passes.row_gradients import row_gradients
 from gluonjit.runtime import backend as backends
 from gluonjit.runtime.collector import without_collector
 from gluonjit.runtime.executable import Executable
 from gluonjit.runtime.numpy_memory import InKeptBlocks
 from gluonjit.runtime.watching import Watch
+
+if TYPE_CHECKING:
+    from gluonjit.passes.manager import After
+    from gluonjit.passes.partition import Halves
 
 Run = Callable[..., "tuple[list[np.ndarray], list[np.ndarray]]"]
 """From the inputs of a graph to its outputs and updates. What a `Compiler` makes also takes a `Watch`."""
@@ -140,7 +139,7 @@ def code_of(run: Run | None) -> Executable | None:
 
 def _innermost(error: BaseException) -> BaseException:
     """The error of a pass, without the names of the passes that it went through."""
-    while isinstance(error, PassError) and isinstance(error.__cause__, IRError):
+    while isinstance(error, passes.PassError) and isinstance(error.__cause__, IRError):
         error = error.__cause__
     return error
 
@@ -213,7 +212,7 @@ class Computation:
     def compile(self) -> None:
         """Makes `run` ready."""
         if self._run is None:
-            self._run = self._find(lambda: without_rules(self.graph))
+            self._run = self._find(lambda: passes.differentiate_control.without_rules(self.graph))
 
     @property
     def code(self) -> Executable | None:
@@ -289,7 +288,7 @@ class Computation:
     def legal(self) -> Graph:
         """The graph that is differentiated, with tokens: see `presence.py`."""
         if self._legal is None:
-            self._legal = run_passes(self._tokens.graph, GRADIENT_PIPELINE, after=self._after)
+            self._legal = passes.run_passes(self._tokens.graph, GRADIENT_PIPELINE, after=self._after)
         return self._legal
 
     def backward(self, wrt: tuple[int, ...], heads: tuple[int, ...], rows: tuple[int, ...] = ()) -> Backward:
@@ -299,8 +298,8 @@ class Computation:
         `rows`: the numbers, in `wrt`, of the inputs whose gradient is wanted as rows, where that is possible."""
         found = self._backwards.get((wrt, heads, rows))
         if found is None:
-            joint, additions = row_gradients(self.joint(wrt, heads, keep_rules=True), rows)
-            found = self._made(divide(joint, recompute=True), wrt, heads, additions)
+            joint, additions = passes.row_gradients.row_gradients(self.joint(wrt, heads, keep_rules=True), rows)
+            found = self._made(passes.partition.divide(joint, recompute=True), wrt, heads, additions)
             self._backwards[wrt, heads, rows] = found
         return found
 
@@ -316,7 +315,7 @@ class Computation:
     def _new_forward(self, wrt: tuple[int, ...], heads: tuple[int, ...], rows: tuple[int, ...]) -> Forward:
         halves, additions = self._halves(wrt, heads, rows)
         count = len(self.graph.outputs)
-        saved = saved_bytes(halves, count)
+        saved = passes.partition.saved_bytes(halves, count)
         kept, compile = self._kept, self._compile
         if kept is None or not isinstance(compile, Compiler) or _calls_python(halves.backward):
             return Forward(compile(halves.forward), count, self._made(halves, wrt, heads, additions), saved)
@@ -345,8 +344,9 @@ class Computation:
         self, wrt: tuple[int, ...], heads: tuple[int, ...], rows: tuple[int, ...]
     ) -> tuple[Halves, Mapping[int, int]]:
         """The forward computation that saves, and its gradient; which gradients are rows, as in `row_gradients`."""
-        joint, additions = row_gradients(self.joint(wrt, heads), rows)
-        return divide(joint, recompute=(self._remat or default_remat()) == "all", sections=True), additions
+        joint, additions = passes.row_gradients.row_gradients(self.joint(wrt, heads), rows)
+        recompute = (self._remat or default_remat()) == "all"
+        return passes.partition.divide(joint, recompute=recompute, sections=True), additions
 
     def joint(self, wrt: Sequence[int], heads: Sequence[int], keep_rules: bool = False) -> Graph:
         """The graph and its gradient, simplified, before it is divided. `keep_rules`: see `differentiate`."""
@@ -359,15 +359,15 @@ class Computation:
             "keep_rules": keep_rules,
         }
         try:
-            joint = run_passes(legal, [("differentiate", options)], after=self._after)
+            joint = passes.run_passes(legal, [("differentiate", options)], after=self._after)
         except IRError as e:
             cause = _innermost(e)
-            if isinstance(cause, NoGradient):
+            if isinstance(cause, passes.differentiate.NoGradient):
                 raise MXNetError(f"{cause.what} has no gradient{quote(cause.loc)}") from None
             raise MXNetError(str(cause)) from None
         if tokens.graph is not self.graph:
             joint = without_tokens(joint, tokens, len(self.graph.outputs), len(marked), bool(told))
-        return run_passes(joint, JOINT_PIPELINE, after=self._after)
+        return passes.run_passes(joint, JOINT_PIPELINE, after=self._after)
 
     def _numbers(
         self, wrt: Sequence[int], heads: Sequence[int]
@@ -389,7 +389,7 @@ class Computation:
     ) -> Backward:
         graph = halves.backward
         given, told, visited = self._numbers(wrt, heads)
-        places = sources(halves)
+        places = passes.partition.sources(halves)
         place_of = dict(zip(graph.inputs, places))
         states = tuple(place_of[state] for state, _ in graph.updates)
         read = {v for op in graph.ops for v in op.operands} | {*graph.results}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import gluonjit.passes as passes
 from gluonjit.autodiff.backward import Backward
 from gluonjit.autodiff.computation import Computation
 from gluonjit.autodiff.tiering import Codes, tiered
@@ -20,8 +21,9 @@ from gluonjit.ndarray.ndarray import EAGER
 from gluonjit.operators.gradients import zero
 from gluonjit.operators.registry import Operator, operator_graph
 from gluonjit.operators.support import scalar
-from gluonjit.passes.differentiate_control import without_rules
-from gluonjit.passes.partition import Halves
+
+if TYPE_CHECKING:
+    from gluonjit.passes.partition import Halves
 
 _LIMIT = 4096
 """Computations that are kept: an attribute or a shape that changes with every call must not fill the memory."""
@@ -118,7 +120,7 @@ class OperatorComputation(Computation):
             found = make(types).backward(wrt, heads)
             if _form(found) != form:
                 raise Undecided("its gradient needs other values")
-            return without_rules(found.computation.graph)
+            return passes.differentiate_control.without_rules(found.computation.graph)
 
         return graph_of
 
@@ -133,7 +135,7 @@ class _Gradient(Computation):
 
     def compile(self) -> None:
         if self._run is None:
-            self._run = tiered(without_rules(self.graph), self._codes, self._types)
+            self._run = tiered(passes.differentiate_control.without_rules(self.graph), self._codes, self._types)
 
 
 def _form(found: Backward) -> Hashable:

@@ -18,6 +18,7 @@ from operator import and_, or_
 from types import MappingProxyType
 from typing import NamedTuple
 
+import gluonjit.passes as passes
 from gluonjit.codes.store import Store
 from gluonjit.ir.annotations import DETACHED, GATE, TRAINING
 from gluonjit.ir.graph import Builder, Graph, Op, Value, copy_ops, reemit
@@ -25,7 +26,6 @@ from gluonjit.ir.opdef import NO_GRADIENT, attr_key
 from gluonjit.ir.types import BOOL, F32, TensorType
 from gluonjit.operators.gradients import refused, zero
 from gluonjit.operators.registry import Operator
-from gluonjit.passes import run_passes
 
 _TOKEN = TensorType(F32)
 
@@ -170,7 +170,7 @@ def _is_constant(op: Op) -> bool:
     if found is None:
         b = Builder(op.name, "traced")
         results = reemit(b, op, [b.input(v.name, v.type) for v in op.operands])
-        legal = run_passes(b.build(results), "expand {gradients = True}")
+        legal = passes.run_passes(b.build(results), "expand {gradients = True}")
         active = {*legal.inputs}
         for inner in legal.ops:
             if getattr(inner.definition, "vjp", None) is not NO_GRADIENT and not active.isdisjoint(inner.operands):

@@ -23,6 +23,7 @@ from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
+import gluonjit.passes as passes
 from gluonjit.autodiff.computation import Run, evaluated
 from gluonjit.base import MXNetError
 from gluonjit.codes.compile_log import say_compiled
@@ -38,8 +39,6 @@ from gluonjit.language import late, rng
 from gluonjit.language.modes import plain_calls
 from gluonjit.ndarray import NDArray
 from gluonjit.operators.registry import Operator, operator_graph
-from gluonjit.passes import run_passes
-from gluonjit.passes.open_channels import has_open_channels
 from gluonjit.runtime.executable import Executable, ReadyCalls, address_of
 from gluonjit.runtime.fast_call import fast_call
 from gluonjit.runtime.storage import EPOCH, Storage
@@ -210,7 +209,7 @@ def pays_at_once(graph: Graph) -> bool:
     does."""
     if plain_calls() == "native":
         return True
-    primitives = run_passes(graph, "expand")
+    primitives = passes.run_passes(graph, "expand")
     if _calls_python(primitives):
         return True
     least = work(primitives)
@@ -358,7 +357,7 @@ class Codes:
         graph = self._graph_of(types)
         if lost := untold(graph):  # as where the gradient of a reshape only has that of its result
             raise Undecided(f"the inputs do not tell {', '.join(lost)}")
-        if graph.open_names and has_open_channels(run_passes(graph, "expand")):
+        if graph.open_names and passes.open_channels.has_open_channels(passes.run_passes(graph, "expand")):
             raise Undecided("convolutions have no kernel for any number of channels")
         start = time.perf_counter()
         callee = late.compile_graph(graph.with_attrs(params=self._params), {})
@@ -471,7 +470,7 @@ def tiered(graph: Graph, codes: Codes | None = None, types: Sequence[TensorType]
     """Runs a graph of level up to `legal` in this way; what `Computation` takes for `compile`. `codes`: of the program
     that it is for operands of these types."""
     codes = codes or Codes(graph.name, lambda types: graph)
-    tier = Tier(codes, types or [v.type for v in graph.inputs], lambda: run_passes(graph, "expand"))
+    tier = Tier(codes, types or [v.type for v in graph.inputs], lambda: passes.run_passes(graph, "expand"))
     numpy_run: Run | None = None
     never = False
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from gluonjit._version import version
 from gluonjit.c_library import library_files, predict_api
-from gluonjit.codegen.kernels.host import CALLBACK
+from gluonjit.codegen.interface import CALLBACK
 from gluonjit.codegen.standalone import HEADER, Model, Target, TargetCode, WeightsFile, driver, largest_size, public
 from gluonjit.codegen.target import host, named
 from gluonjit.codegen.text import elf, llvm

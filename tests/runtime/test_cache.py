@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import gluonjit as mx
-from gluonjit.autodiff import computation
+from gluonjit import passes
 from gluonjit.codegen.target import host
 from gluonjit.execution import backends
 from gluonjit.execution.backends import register_backend
@@ -536,7 +536,7 @@ def test_a_gradient_that_is_known_is_not_made_again(object_cache, compiled, monk
     first, second = gradients(), gradients(again=True)
     made = len(compiled)
     assert gradients(again=True) == second
-    monkeypatch.setattr(computation, "run_passes", None)
+    monkeypatch.setattr(passes, "run_passes", None)
     assert gradients() == first and len(compiled) == made
 
 
