@@ -31,6 +31,7 @@ import time
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -179,14 +180,14 @@ def sources(packages: Iterable[str]) -> Iterator[os.DirEntry[str]]:
             yield from _sources(root)
 
 
-def _sources(root: Path) -> Iterator[os.DirEntry[str]]:
+def _sources(root: str | Path) -> Iterator[os.DirEntry[str]]:
     with os.scandir(root) as found:
-        entries = sorted(found, key=lambda e: e.name)
+        entries = sorted(found, key=attrgetter("name"))
     for e in entries:
         if e.name.endswith(".py"):
             yield e
         elif e.name != "__pycache__" and e.is_dir():
-            yield from _sources(Path(e.path))
+            yield from _sources(e.path)
 
 
 # ---- entries
