@@ -78,10 +78,11 @@ def gradient_key(graph: Graph, pipeline: str) -> str | None:
 
 @functools.cache
 def get_ready() -> None:
-    """Does in advance what the process's first call of `compile_graph`, and its first run, need for any graph."""
+    """Does in advance what the process's first call of `compile_graph`, and its first run, need for any graph; part of
+    it goes on afterwards, on another thread."""
     host_target()
     cache.compiler()
-    native.entry()
+    native.begin()
 
 
 class Made(NamedTuple):

@@ -6,7 +6,9 @@ import ctypes
 import functools
 import os
 import platform
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from gluonjit.codegen.draws import draw_module, parameters
@@ -14,8 +16,10 @@ from gluonjit.codegen.entry import entry_module, steps_module
 from gluonjit.codegen.target import host
 from gluonjit.codegen.text import llvm
 from gluonjit.codegen.threads.team import CONDITION, FUTEX, SLEEP
+from gluonjit.common.aside import Stopped, while_process_lives
 from gluonjit.runtime import cache, forks
 from gluonjit.runtime.artifact import Artifact
+from gluonjit.runtime.short_turns import short_turns
 
 _METH_FASTCALL = 0x0080
 
@@ -128,6 +132,24 @@ def entry() -> _Entry:
             if _entry is None:
                 _entry = _Entry()
     return _entry
+
+
+def begin() -> None:
+    """Has another thread make `entry()`. Without the object cache that takes LLVM a tenth of a second, in which the
+    program has things to do, such as to trace what is to be compiled."""
+    if _entry is None:
+        # No daemon: the process must not end while LLVM runs.
+        with suppress(RuntimeError):  # the system refuses, or the interpreter is about to end
+            threading.Thread(target=_make_early, name="gluonjit compiler").start()
+
+
+def _make_early() -> None:
+    def make() -> None:
+        with short_turns():
+            entry()
+
+    with suppress(Stopped, Exception):  # who needs it will be told
+        while_process_lives(make)
 
 
 def steps() -> _Steps:

@@ -148,8 +148,9 @@ _llvm = _Llvm()
 
 
 def get_ready(name: str | None) -> None:
-    """Does in advance what the first compiled call of a process takes time for, whatever it computes."""
-    if get_backend(name) is _llvm:
+    """Does in advance, once, what the first compiled call of a process takes time for, whatever it computes."""
+    global _is_ready
+    if get_backend(name) is _llvm and not _is_ready:
 
         def ready() -> None:
             from gluonjit.runtime.compiler import get_ready
@@ -157,6 +158,10 @@ def get_ready(name: str | None) -> None:
             get_ready()
 
         aside(ready)
+        _is_ready = True
+
+
+_is_ready = False
 
 
 def opens_dimensions(backend: Backend) -> bool:

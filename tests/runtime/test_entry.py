@@ -4,6 +4,7 @@ import ctypes
 import gc
 import math
 import sys
+import threading
 import weakref
 
 import numpy as np
@@ -325,3 +326,26 @@ def test_addresses_are_those_of_numpy():
     x = np.arange(24, dtype=np.float32).reshape(4, 6)
     for array in (x, x[1:, 2:], x[::-1], x.T, x[:, :0], np.array(3.0), np.frombuffer(b"abcd", np.uint8)):
         assert address_of(array) == array.ctypes.data
+
+
+def test_the_entry_is_made_while_the_program_goes_on(monkeypatch):
+    goes_on, made = threading.Event(), []
+
+    def slowly():
+        goes_on.wait(60)
+        made.append(object())
+        if len(made) == 1:
+            raise OSError("the disk is full")
+        return made[-1]
+
+    monkeypatch.setattr(native, "_entry", None)
+    monkeypatch.setattr(native, "_Entry", slowly)
+    before = threading.enumerate()
+    native.begin()
+    (maker,) = {*threading.enumerate()} - {*before}
+    assert not made
+    goes_on.set()
+    maker.join()
+    assert native.entry() is made[1]  # who needs it makes it where that has failed
+    native.begin()
+    assert threading.enumerate() == before
