@@ -33,8 +33,9 @@ _REACHED = 3
 """Rows, an open distance apart, that an instruction can address from one pointer: the distance times 0, 1 or 2."""
 OFTEN = 4
 """Every so many terms, a line is prefetched of what has an open number of bytes per term."""
-_STREAMS, _STREAM_STEP = 8, 8
-"""The most streams that are prefetched at the same time, and the least bytes per term of each."""
+_STREAMS, _STREAM_STEP = 8, 16
+"""The most streams that are prefetched at the same time, and the least bytes per term of each: with 8, the four terms
+of a loop's body ask for half a line, so for each line twice."""
 RUN = 128
 """Terms of f32 that an accumulator adds up, at most about, before they go into a total: rounding errors then grow with
 how long a run is and how many there are, not with the number of all terms. With runs twice as long, a
