@@ -94,13 +94,13 @@ def emit_product(site: Site, epilogue: Epilogue, left: Value, perm: Sequence[int
         height, width, terms, terms * item, left.dtype, target, most, halved, size, alike
     )
     row_tiles = -(-height // rows)
-    part = 0
+    part, near = 0, target.l2 // 2
     if is_static((n, k)) and row_tiles >= _PART_TILES:
-        part = _part(terms, columns * item, -(-width // columns), target)
-    block = _block(row_tiles, rows * (part or terms) * item, target, isinstance(m, Dim))
+        part = _part(terms, columns * item, target)
+    block = _block(row_tiles, rows * (part or terms) * item, near // 4 if part else near, isinstance(m, Dim))
     sums = block * rows * -(-width // columns) * columns * item if part else 0
     if sums > _SUMS * target.l2:
-        part, sums, block = 0, 0, _block(row_tiles, rows * terms * item, target, isinstance(m, Dim))
+        part, sums, block = 0, 0, _block(row_tiles, rows * terms * item, near, isinstance(m, Dim))
     if isinstance(n, Dim):
         packed = False  # the number of panels would be a quotient
         right = arranged(b, right, perm, target)
@@ -145,27 +145,26 @@ _FEW_TILES = 32
 
 _PART = 256
 """Terms of a part, about: a panel of so many stays in the first-level cache of a machine with 16 registers."""
-_PARTS, _PARTS_OF_FEW, _FEW_PANELS = 4, 6, 16
-"""The fewest parts that are worth it there, and if rows are read for few panels. On a Zen 3, 1024 × 1024 results of
-1024, 2048 and 4096 terms took 0.95, 0.8 and 0.6 of the time without parts, 1024 × 256 results of 1024 terms 1.03."""
+_PARTS = 4
+"""The fewest parts that are worth it there. On a Zen 3, 1024 × 1024 results of 1024, 2048 and 4096 terms took 0.95, 0.8
+and 0.6 of the time without parts, 1024 × 256 results of 1024 terms 0.96, of 768 terms 1.0."""
 _PART_TILES = 8
 """The fewest row tiles that read a panel of a part."""
 _SUMS = 4
 """The most memory for the sums of a block, in second-level caches: each part reads and writes it once."""
 
 
-def _part(terms: int, line: int, panels: int, target: Machine) -> int:
+def _part(terms: int, line: int, target: Machine) -> int:
     """How many of the terms are a part: a divisor near `_PART`. 0: all, as there is none, or caches hold a panel, of
     which each term takes `line` bytes."""
-    least = (_PARTS_OF_FEW if panels < _FEW_PANELS else _PARTS) * _PART
-    if terms < least if _PART * line <= target.l1 else terms * line <= target.l2 // 2:
+    if terms < _PARTS * _PART if _PART * line <= target.l1 else terms * line <= target.l2 // 2:
         return 0
     near = [n for n in range(_PART * 3 // 4, _PART * 4 // 3 + 1) if terms % n == 0]
     return min(near, key=lambda n: abs(n - _PART), default=0)
 
 
-def _block(tiles: int, tile_bytes: int, target: Machine, is_open: bool) -> int:
-    """Row tiles per block: all weights are read once per block, whose input should fit into the second-level cache.
+def _block(tiles: int, tile_bytes: int, near: int, is_open: bool) -> int:
+    """Row tiles per block: all weights are read once per block, whose input should take at most `near` bytes.
 
     If there are many rows, threads should share rows rather than columns: then the next kernel mostly reads what the
     same core has written. If the number of rows is open (`is_open`), there may be many more than `tiles` of them."""
@@ -174,7 +173,7 @@ def _block(tiles: int, tile_bytes: int, target: Machine, is_open: bool) -> int:
     blocks = 1
     while blocks < _BLOCKS and tiles >= 2 * blocks * _BLOCK:
         blocks *= 2
-    most = max(1, min(-(-tiles // blocks), target.l2 // 2 // max(tile_bytes, 1)))
+    most = max(1, min(-(-tiles // blocks), near // max(tile_bytes, 1)))
     return -(-tiles // -(-tiles // most))
 
 
