@@ -96,6 +96,9 @@ class Product:
         self.part = plan.part or self.k
         self.sums = f.table(len(body.inputs) + 1) if plan.part else ""
         """What tiles have summed up, each in `rows` · `columns` elements: scratch memory, if there are parts."""
+        size = self.columns * self.dtype.itemsize
+        self.spread = f.div(f.add(self.block, size - 1), self.block) if self.for_any else 0
+        """The bytes per term of the next panel that a tile prefetches."""
 
     def write(self) -> None:
         f, count, images = self.f, self.tiles.count, math.prod(self.batch)
@@ -241,17 +244,14 @@ class Product:
 
     def _following(self, w: str, number: Any) -> Fetch | None:
         """The part of the next panel's weights to prefetch during one of this panel's tiles."""
-        f, size = self.f, self.columns * self.dtype.itemsize
-        step: Any
-        if self.for_any:
-            step = f.div(f.add(self.block, size - 1), self.block)
-        else:
+        f, step = self.f, self.spread
+        if not self.for_any:
             tiles = min(self.block, self.tiles.low)
             if not self.packed or tiles < SPREAD:
                 return None
             if tiles < self.block and isinstance(self.m, Dim):
                 number = f.min(number, tiles - 1)  # there may be more of them
-            step = -(-size // tiles)
+            step = -(-self.columns * self.dtype.itemsize // tiles)
         panel = f.gep(self.scalar, w, self.panel_size)
         return Fetch(f.gep("i8", panel, f.mul(number, f.mul(step, self.part))), step, nearest=False)
 

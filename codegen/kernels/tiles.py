@@ -402,10 +402,11 @@ class Tile:
         """`contract` for an open number of terms of which an unrolled loop leaves no rest: one loop serves all runs.
         What a run sums up goes into a total if others follow. `zeros`: accumulators that are all zero."""
         f, cells, chains = self.f, self.cells(line.active), self.chains(len(line.active))
-        unroll, run = self._unroll(cells), RUN * chains
-        run += -run % unroll
+        unroll, length = self._unroll(cells), RUN * chains
+        length += -length % unroll
         places = self._parking(line.active)
-        are_several = f.op(f"icmp sgt i64 {f.extent(terms)}, {run}")
+        are_several = f.op(f"icmp sgt i64 {f.extent(terms)}, {2 * length}")
+        run = f.op(f"select i1 {are_several}, i64 {length}, i64 {f.extent(terms)}")
         with f.if_(are_several):
             for place in places.values():
                 f.store(self.vector, "zeroinitializer", place)

@@ -496,7 +496,7 @@ class Function:
         self,
         start: Any,
         stop: Any,
-        step: int = 1,
+        step: Any = 1,
         carried: Sequence[tuple[str, str]] = (),
         hint: str = "i",
         aligned: bool = False,
