@@ -168,7 +168,7 @@ class Product:
                     if self.ahead:
                         with f.if_(terms.are_new):
                             self._touch_rows(line, rows)
-                acc = self.tile(tile, rows, place, line, w, f.sub(number, start))
+                acc = self.tile(tile, rows, place, line, w, f.sub(number, start), terms.are_last)
                 if self.sums:
                     self._add_part(tile, acc, place, terms, f.add(number, terms.slot))
                 else:
@@ -198,9 +198,11 @@ class Product:
             for value, p in zip(sums, places):
                 f.store(t, value, p)
 
-    def tile(self, tile: Tile, rows: int, place: list[Any], x: str, w: str, number: Any) -> Rows:
+    def tile(
+        self, tile: Tile, rows: int, place: list[Any], x: str, w: str, number: Any, are_last: str = "true"
+    ) -> Rows:
         """The sums of a register tile: the `number`-th of those that the thread computes in this panel. `x`, `w`: its
-        first row, and the panel, at the first of `part` terms."""
+        first row, and the panel, at the first of `part` terms. `are_last`: whether no part follows."""
         ahead = self._tiles_ahead(rows)
         if not self.sums:
             few = ahead != 0 and self.k < FEW_TERMS
@@ -215,6 +217,11 @@ class Product:
             following = Fetch(begin, size, nearest=False)
             fetch = following if weights is None else Fetches((weights, following))
         self._touch_following(w, number)
+
+        def fetch_again() -> None:
+            with self.f.if_(are_last):
+                self.epilogue.prefetch(tile, rows, place)
+
         return tile.contract(
             tile.zeros(rows),
             x,
@@ -226,6 +233,7 @@ class Product:
             ahead=fetch is None and self.packed and hint(self.panel_size) * self.dtype.itemsize > self.f.target.l1,
             fetch=fetch,
             uncut=bool(self.sums),
+            late=fetch_again if self.epilogue.streams else None,
         )
 
     def _tiles_ahead(self, rows: int) -> Any:

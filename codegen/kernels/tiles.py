@@ -8,7 +8,7 @@ rows is open, every third row has a pointer, and addressing modes reach the othe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -42,9 +42,14 @@ how long a run is and how many there are, not with the number of all terms. With
 net of many convolutions and BatchNorms was a third further from the truth than with MXNet's kernels."""
 _WHOLE = 2 * RUN
 """The most terms of a sum that is not cut: totals go through memory, which takes 2 to 7 % of the time."""
+_LATE = 96
+"""How many terms before the end what the epilogue reads and writes is fetched again: on the way, a panel of weights has
+driven it from the first cache, above all where rows lie a page apart."""
 
 Rows = list[list[str]]
 """Accumulators: a list of vectors for each row."""
+Late = Callable[[], None]
+"""Writes code that is to run `_LATE` terms before the end of a sum."""
 
 
 @dataclass(frozen=True)
@@ -294,6 +299,7 @@ class Tile:
         active: Sequence[int] | None = None,
         apart: bool = False,
         uncut: bool = False,
+        late: Late | None = None,
     ) -> Rows:
         """acc[r] += Σ x[offsets[r] + k] · w[k · w_step + column] over k < terms, for the rows in `active` (all).
 
@@ -302,7 +308,7 @@ class Tile:
         `ahead`: the nearest cache does not hold the weights, fetch them ahead of their use. `fetch`: something
         else to fetch meanwhile.
         `apart`: acc holds so many terms that these are summed separately first, for accuracy. `uncut`: the
-        terms are not cut, a caller adds up sums of a few.
+        terms are not cut, a caller adds up sums of a few. `late` is not called where a known number of terms is cut.
         """
         f = self.f
         rows = range(len(acc)) if active is None else active
@@ -313,11 +319,11 @@ class Tile:
         if isinstance(terms, Dim):
             is_new = all(v == "zeroinitializer" for r in rows for v in acc[r])
             if is_new and self.bytes == 4 and divides(self._unroll(self.cells(rows)), terms):
-                return self._open_runs(acc, line, terms)
+                return self._open_runs(acc, line, terms, late)
             return self._open_sum(acc, line, terms)
         run = terms if uncut else self._run_length(terms, len(rows))
         if run == terms and not apart:
-            return self._run(acc, line, run)
+            return self._run(acc, line, run, late)
         # Totals are kept in memory: there is no register left for them.
         places = self._parking(rows)
         for (r, v), place in places.items():
@@ -383,7 +389,7 @@ class Tile:
         divisors = [n for n in range(limit, limit // 2, -1) if terms % n == 0]
         return max(divisors, key=lambda n: (n % (2 * chains) == 0, n), default=limit)
 
-    def _run(self, acc: Rows, line: _Line, terms: int) -> Rows:
+    def _run(self, acc: Rows, line: _Line, terms: int, late: Late | None = None) -> Rows:
         """`contract` without cutting the sum."""
         active = line.active
         chains = self.chains(len(active))
@@ -393,12 +399,15 @@ class Tile:
         unroll = unroll_factor(terms, len(cells), self.vectors * self.lanes * self.bytes, chains)
         whole = terms // unroll * unroll if terms >= 2 * unroll else 0
         sums = self._begun(acc, cells, chains)
-        if whole:
+        middle = whole - _LATE // unroll * unroll
+        if late is not None and middle > 0:
+            sums = self._in_two(line, sums, (0, whole, unroll), middle, late)
+        elif whole:
             sums = self._loop(line, cells, sums, (0, whole, unroll))
         self._add_terms(line, range(whole, terms), cells, sums)
         return self._total(acc, cells, sums)
 
-    def _open_runs(self, zeros: Rows, line: _Line, terms: Dim) -> Rows:
+    def _open_runs(self, zeros: Rows, line: _Line, terms: Dim, late: Late | None) -> Rows:
         """`contract` for an open number of terms of which an unrolled loop leaves no rest: one loop serves all runs.
         What a run sums up goes into a total if others follow. `zeros`: accumulators that are all zero."""
         f, cells, chains = self.f, self.cells(line.active), self.chains(len(line.active))
@@ -412,22 +421,47 @@ class Tile:
                 f.store(self.vector, "zeroinitializer", place)
         with f.for_(0, terms, run, [(self.vector, "zeroinitializer")] * len(places), "run") as loop:
             stop = f.add(loop.index, run)
-            span = (loop.index, f.min(stop, terms), unroll)
-            part = self._total(zeros, cells, self._loop(line, cells, self._begun(zeros, cells, chains), span))
+            end, begun = f.min(stop, terms), self._begun(zeros, cells, chains)
+            if late is None:
+                sums = self._loop(line, cells, begun, (loop.index, end, unroll))
+            else:
+                is_last = f.op(f"icmp eq i64 {end}, {f.extent(terms)}")
+                middle = f.max(loop.index, f.sub(end, _LATE // unroll * unroll))
+                middle = f.op(f"select i1 {is_last}, i64 {middle}, i64 {end}")
+                sums = self._in_two(line, begun, (loop.index, end, unroll), middle, late)
+            part = self._total(zeros, cells, sums)
             with f.if_(f.op(f"icmp slt i64 {stop}, {f.extent(terms)}")):
                 for (r, v), place in places.items():
                     f.store(self.vector, f.op(f"fadd {self.vector} {f.load(self.vector, place)}, {part[r][v]}"), place)
             loop.next(*(part[r][v] for r, v in places))
         before = f.scope.label
         with f.if_(are_several) as then:
-            sums = [
+            totals = [
                 f.op(f"fadd {self.vector} {f.load(self.vector, place)}, {last}")
                 for place, last in zip(places.values(), loop.results, strict=True)
             ]
         total = [list(row) for row in zeros]
-        for (r, v), last, sum in zip(places, loop.results, sums, strict=True):
+        for (r, v), last, sum in zip(places, loop.results, totals, strict=True):
             total[r][v] = f.op(f"phi {self.vector} [ {last}, %{before} ], [ {sum}, %{then.label} ]")
         return total
+
+    def _in_two(self, line: _Line, begun: _Chains, span: tuple[Any, Any, int], middle: Any, late: Late) -> _Chains:
+        """`_loop`, interrupted by `late` before term `middle`, unless that is the end."""
+        f, (start, stop, step), cells = self.f, span, list(begun[0])
+
+        def by_chain(values: Iterable[str]) -> _Chains:
+            names = iter(values)
+            return [{c: next(names) for c in cells} for _ in begun]
+
+        places = [("i64", str(start)), ("i64", str(middle))]
+        with f.repeat([*places, *((self.vector, s[c]) for s in begun for c in cells)]) as loop:
+            first, until, *values = loop.carried
+            sums = self._loop(line, cells, by_chain(values), (first, until, step))
+            loop.again = f.op(f"icmp slt i64 {until}, {stop}")
+            with f.if_(loop.again):
+                late()
+            loop.next(until, str(stop), *(s[c] for s in sums for c in cells))
+        return by_chain(loop.results[2:])
 
     def _parking(self, rows: Sequence[int]) -> dict[tuple[int, int], str]:
         """Memory for the totals of these rows, by row and vector: there is no register left for them."""

@@ -139,6 +139,19 @@ def test_a_tile_reads_its_residual_before_it_is_stored():
     assert all("= load <" not in accesses[accesses.index("store <") :] for accesses in finished)
 
 
+def test_a_residual_is_fetched_again_before_the_end_of_a_long_sum():
+    target = named("x86-64-v3")
+
+    def fetches(m, k):
+        graph = run_passes(dense(m, 24, k, "residual"), "fuse, select", target=target)
+        module = llvm.Module(target)
+        lower_kernel("kernel", next(op for op in graph.ops if kernel_name(op) == "matmul"), module)
+        return module.text().count(", i32 1, i32 3, i32 1)")  # lines to write
+
+    # A small residual stays in the first-level cache, and few terms do not drive it from there.
+    assert fetches(800, 200) == fetches(800, 80) * 2 > fetches(80, 200) == 0
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_float64(target):
     check(dense(19, 37, 11, "residual", F64), runnable(target), ["loops", "matmul"])
