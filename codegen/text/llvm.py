@@ -113,7 +113,7 @@ class Module:
         if name is None:
             name = f"@const.{len(self._constants)}"
             self._constants[str(array.dtype), data] = name
-            text = re.sub("..", r"\\\g<0>", data.hex())
+            text = "\\" + data.hex("\\") if data else ""
             self._constant_texts.append(
                 f'{name} = private unnamed_addr constant [{len(data)} x i8] c"{text}", align {align}'
             )
