@@ -2,14 +2,15 @@
 
 Most kernels of a net's training are loops, and few of them are different: each layer has the same ones, for its own
 number of pixels and channels. Where nothing but trip counts would differ, the code is written for open ones, and the
-call passes the sizes. There are three forms:
+call passes the sizes. There are four forms:
 
 * [length], where all values have the same shape, or are numbers. Only where a program has several lengths: they are the
   weights that an optimizer steps;
 * [p, c, q], where all values have the same shape, or are vectors, one number for each channel, or numbers. Results are
   of one kind; or they are sums of a number of pixels that is not open, unless channels come last and pixels are many.
   If channels come last, pixels are many, or so few that they are added up without a loop;
-* what only moves elements: a transpose of the fewest axes, some of them reversed.
+* what only moves elements: a transpose of the fewest axes, some of them reversed;
+* rows that are cut into pieces, [k, n] to [⌈n / piece⌉, k, piece], of which zeros fill the last: panels of weights.
 
 Whatever may be the vector's axis is a multiple of a vector, or static: then no code is for parts of one.
 """
@@ -48,7 +49,8 @@ def any_size(op: Op, target: Machine) -> AnySize | None:
     if not _may_be_open(op) or any(0 in v.shape for v in (*op.operands, *op.results)):
         return None
     sizes: dict[str, int] = {}
-    opened = _moving(op, target, sizes) or _computing(op.regions[0], target, sizes)
+    body = op.regions[0]
+    opened = _moving(op, target, sizes) or _packing(body, target, sizes) or _computing(body, target, sizes)
     return None if opened is None or not sizes else AnySize.of(op, opened, sizes)
 
 
@@ -281,6 +283,35 @@ def _moving(op: Op, target: Machine, sizes: dict[str, int]) -> Graph | None:
     if turned := tuple(k for k, atom in enumerate(before) if atom.reversed):
         v = b.reverse(v, axes=turned)
     return b.build([b.transpose(v, perm=tuple(before.index(atom) for atom in after))])
+
+
+def _packing(body: Graph, target: Machine, sizes: dict[str, int]) -> Graph | None:
+    """Rows cut into pieces of some vectors, of which the last one lacks some, if that is what the op does."""
+    blank = next((op for op in body.ops if op.name == "constant"), None)
+    moves = [op for op in body.ops if op is not blank]
+    if moves and moves[0].name == "reshape":
+        moves = moves[1:]
+    if blank is None or [op.name for op in moves] != ["pad", "reshape", "transpose"]:
+        return None
+    if body.outputs != moves[-1].results:
+        return None
+    (pad, cut, turn), (x,) = moves, body.inputs
+    (*before, n), (*_, panels, piece), axes = pad.operands[0].shape, cut.result.shape, range(cut.result.ndim)
+    lanes, rest = target.lanes(F32), n % piece
+    is_last = pad.attrs["interior"] is None and not any(pad.attrs["low"]) and not any(pad.attrs["high"][:-1])
+    is_cut = cut.result.shape == (*before, n // piece + 1, piece) and pad.result.shape[-1] == panels * piece
+    panel = len(axes) - 2
+    if not is_last or not is_cut or x.shape[-1] != n or x.dtype is not F32 or piece % lanes or rest % lanes:
+        return None
+    if turn.attrs["perm"] != (panel, *(k for k in axes if k != panel)):
+        return None
+    rows = opened_axis("n0", prod(before), BLOCK, sizes)
+    columns = opened_axis("n1", n - rest, piece, sizes) + rest
+    b = Builder(body.name, body.level)
+    v = b.input(x.name, x.type.with_shape((rows, columns)))
+    v = b.pad(v, b.constant(blank.attrs["value"]), low=(0, 0), high=(0, piece - rest))
+    v = b.reshape(v, shape=(rows, (columns - rest) // piece + 1, piece))
+    return b.build([b.transpose(v, perm=(1, 0, 2))])
 
 
 def _cut(atoms: Sequence[_Atom], shape: Sequence[Any], before: list[_Atom]) -> list[list[_Atom]] | None:

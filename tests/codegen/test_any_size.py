@@ -59,6 +59,15 @@ def packed(b, w):
     return b.transpose(b.reshape(w, shape=(inputs, outputs // 16, 16)), perm=(1, 0, 2))
 
 
+def packed_with_zeros(b, w):
+    """[1, I, O] → [P, I, 48], where O is no multiple of 48."""
+    _, inputs, outputs = w.shape
+    panels = outputs // 48 + 1
+    v = b.reshape(w, shape=(inputs, outputs))
+    v = b.pad(v, b.constant(0, F32), low=(0, 0), high=(0, panels * 48 - outputs))
+    return b.transpose(b.reshape(v, shape=(inputs, panels, 48)), perm=(1, 0, 2))
+
+
 def turned(b, w):
     return b.transpose(b.reverse(w, axes=(2,)), perm=(2, 1, 0))
 
@@ -88,6 +97,7 @@ FORMS = {
     "sums": (summed, [[f32(2, c, 48), f32(c)] for c in (2, 5, 64)]),
     "packing": (packed, [[f32(i, o)] for i, o in ((3, 32), (12, 64), (5, 128))]),
     "packing by blocks": (packed, [[f32(i, o)] for i, o in ((16, 32), (24, 64), (40, 128))]),
+    "packing with zeros": (packed_with_zeros, [[f32(1, i, o)] for i, o in ((16, 112), (24, 208), (40, 160))]),
     "sums down columns": (
         centred,
         [[f32(n, h, 8, c), f32(c), f32(c)] for n, h, c in ((2, 8, 256), (1, 9, 128), (4, 26, 384))],
@@ -184,6 +194,7 @@ OTHERS = {
     "sums of one block of columns": (lambda b, x: b.reduce(x, op="sum", axes=(0,)), [f32(128, 8)], {}),
     "axes that are cut across others": (cut_unevenly, [f32(12, 16)], {}),
     "vectors along two axes": (two_axes, [f32(64, 64), f32(64)], {}),
+    "zeros that begin within a vector": (packed_with_zeros, [f32(1, 16, 106)], {}),
     "what is empty": (turned, [f32(0, 32, 64)], {}),
     "what any_length is for": (updated, [f32(64), f32(64), f32()], {}),
     "parts of buffers": (packed, [f32(16, 64)], STRIDES(((128, 2), None))),
