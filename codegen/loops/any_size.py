@@ -2,7 +2,7 @@
 
 Most kernels of a net's training are loops, and few of them are different: each layer has the same ones, for its own
 number of pixels and channels. Where nothing but trip counts would differ, the code is written for open ones, and the
-call passes the sizes. There are four forms:
+call passes the sizes, and the number of elements that an average is of. There are four forms:
 
 * [length], where all values have the same shape, or are numbers. Only where a program has several lengths: they are the
   weights that an optimizer steps;
@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from gluonjit.codegen.loops.nest import BLOCK
 from gluonjit.codegen.loops.reduce_loops import UNROLLED
 from gluonjit.codegen.loops.sums_together import TERMS
@@ -40,6 +42,8 @@ _RUN = 64
 """Elements up to which runs that stay together are copied by code for their very number."""
 _FEW = 4
 """Elements up to which those that come to lie side by side are interleaved by shuffles."""
+_LEAST, _MOST = 16, 2**24
+"""Between these numbers are those of elements that an average is of; f32 has all of them."""
 _WEIGHTS = 2**20
 """Elements up to which what is moved may be weights, or their gradient, and takes no time to speak of."""
 
@@ -108,8 +112,8 @@ def _any_length(op: Op) -> AnySize | None:
     shapes = {v.shape for v in (*body.inputs, *(r for o in body.ops for r in o.results))}
     if not shapes <= {shape, ()} or any(o.name == "reduce" or not _treats_all_alike(o) for o in body.ops):
         return None
-    opened = _with_shapes(body, {shape: (named(_LENGTH),), (): ()}, 0)
-    return AnySize.of(op, opened, {_LENGTH: shape[0]})
+    sizes = {_LENGTH: shape[0]}
+    return AnySize.of(op, _with_shapes(body, {shape: (named(_LENGTH),), (): ()}, 0, sizes), sizes)
 
 
 # ---- what is computed
@@ -146,7 +150,8 @@ def _computing(body: Graph, target: Machine, sizes: dict[str, int]) -> Graph | N
     elif after == 1 and not few:
         shape[0] = opened_axis("p", before, TERMS, sizes)
     first, last = int(before == 1), 3 - int(after == 1)
-    return _with_shapes(body, {whole: tuple(shape[first:last]), channels: (open_channels,), (): ()}, 1 - first)
+    opened: dict[Shape, Shape] = {whole: tuple(shape[first:last]), channels: (open_channels,), (): ()}
+    return _with_shapes(body, opened, 1 - first, None if is_sum else sizes) if sizes else None
 
 
 def _of_first_elements(body: Graph) -> Graph:
@@ -201,11 +206,15 @@ def _channel_axis(op: Op, whole: Shape) -> int | None:
     return None
 
 
-def _with_shapes(body: Graph, shapes: Mapping[Shape, Shape], axis: int) -> Graph:
-    """The body with other shapes, in which channels are an axis of another number."""
+def _with_shapes(body: Graph, shapes: Mapping[Shape, Shape], axis: int, sizes: dict[str, int] | None) -> Graph:
+    """The body with other shapes, in which channels are an axis of another number. `sizes` gets those of open counts;
+    None: counts stay known."""
     b = Builder(body.name, body.level)
     env = {v: b.input(v.name, v.type.with_shape(shapes[v.shape])) for v in body.inputs}
     for op in body.ops:
+        if sizes is not None and op.name == "constant" and (count := _count(op.attrs["value"])):
+            env[op.result] = _opened_count(b, *count, sizes)
+            continue
         attrs: dict[str, Any] = dict(op.attrs)
         if op.name == "broadcast":
             attrs["shape"] = shapes[op.result.shape]
@@ -215,6 +224,25 @@ def _with_shapes(body: Graph, shapes: Mapping[Shape, Shape], axis: int) -> Graph
             attrs["axes"] = tuple(k for k in range(rank) if k != axis)
         env.update(zip(op.results, b.emit(op.name, [env[v] for v in op.operands], attrs), strict=True))
     return b.build([env[v] for v in body.outputs])
+
+
+def _count(value: np.ndarray) -> tuple[int, bool] | None:
+    """(n, whether the number is 1/n), if the f32 number may tell how many elements an average is of. LLVM divides by
+    powers of two faster when it knows them."""
+    number = float(value) if value.dtype == np.float32 else 0.0
+    is_part = 0 < number < 1
+    n = round(1 / number if is_part else min(number, _MOST))
+    if not _LEAST < n < _MOST or n & (n - 1) == 0:
+        return None
+    return (n, is_part) if value == (np.float32(1) / np.float32(n) if is_part else n) else None
+
+
+def _opened_count(b: Builder, n: int, is_part: bool, sizes: dict[str, int]) -> Value:
+    """The number that is n, or 1/n, as each call says."""
+    name = f"count{sum(name.startswith('count') for name in sizes)}"
+    sizes[name] = n
+    number = b.constant(named(name), F32)
+    return b.div(b.constant(1, F32), number) if is_part else number
 
 
 # ---- what is moved

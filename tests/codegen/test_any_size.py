@@ -49,6 +49,14 @@ def centred(b, x, mean, g):
     return b.reduce(b.mul(x, x), op="sum", axes=(0, 1, 2)), b.mul(b.reduce(b.mul(d, d), op="sum", axes=(0, 1, 2)), g)
 
 
+def of_counts(b, x, total):
+    """Less a channel's mean, and a part of what they are, which say how many pixels there are."""
+    pixels = prod(x.shape[:-1])
+    mean = b.div(total, b.broadcast(b.constant(pixels, F32), shape=total.shape))
+    part = b.mul(x, b.broadcast(b.constant(1 / pixels, F32), shape=x.shape))
+    return b.sub(part, b.broadcast(mean, shape=x.shape, dims=(3,)))
+
+
 def of_first_image(b, x):
     return b.reduce(b.slice(x, start=(0, 0, 0, 0), size=(1, *x.shape[1:])), op="mean", axes=(0, 1, 2))
 
@@ -102,6 +110,7 @@ FORMS = {
         centred,
         [[f32(n, h, 8, c), f32(c), f32(c)] for n, h, c in ((2, 8, 256), (1, 9, 128), (4, 26, 384))],
     ),
+    "counts": (of_counts, [[f32(n, h, 8, c), f32(c)] for n, h, c in ((3, 8, 32), (1, 9, 64), (3, 26, 96))]),
     "means of first images": (of_first_image, [[f32(n, h, 8, c)] for n, h, c in ((2, 9, 256), (3, 16, 128))]),
     "sums of a few rows": (lambda b, x: b.reduce(x, op="sum", axes=(0,)), [[f32(16, c)] for c in (32, 144, 96)]),
     "turning": (turned, [[f32(o, i, 9)] for o, i in ((32, 32), (64, 32), (32, 96))]),
@@ -143,6 +152,12 @@ def test_threads_are_the_callers_business():
     alone, shared = (fused(packed, [f32(16, 64)], **attrs) for attrs in (THREADS(1), {}))
     target = runnable_targets()[0]
     assert op_key(any_size(alone, target).op) == op_key(any_size(shared, target).op)
+
+
+def test_divisions_by_powers_of_two_know_their_number():
+    powers, others = (any_size(fused(of_counts, [f32(h, 8, 8, 64), f32(64)]), runnable_targets()[0]) for h in (2, 3))
+    assert sorted(powers.sizes) == ["c", "p"]
+    assert {name: n for name, n in others.sizes.items() if name not in "cp"} == {"count0": 192, "count1": 192}
 
 
 @pytest.mark.parametrize("channels", [64, 72])

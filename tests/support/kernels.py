@@ -16,7 +16,7 @@ from gluonjit.codegen.loops.loops import keeping_rows, lower_loops, scratch
 from gluonjit.codegen.target import host, named
 from gluonjit.codegen.text import llvm
 from gluonjit.ir.annotations import KERNEL
-from gluonjit.ir.dims import Extent, at, names_of
+from gluonjit.ir.dims import Extent, at
 from gluonjit.ir.graph import Builder, Graph, Op, Value
 from gluonjit.ir.kernels import Plan, sort_words
 from gluonjit.ir.kernels.element_plans import Loops
@@ -101,7 +101,7 @@ def opened_together(
 
 
 def _open_names(graphs: Sequence[Graph]) -> list[str]:
-    return sorted(names_of(n for graph in graphs for v in (*graph.inputs, *graph.outputs) for n in v.shape))
+    return sorted({name for graph in graphs for name in graph.open_names})
 
 
 def _open_outputs(
