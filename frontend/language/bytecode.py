@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
@@ -58,10 +58,11 @@ def asks_for_classes(functions: Iterable[Any], owner: type) -> bool:
         names = set(_names(function.__code__))
         if not _CLASS_OF.isdisjoint(names):
             return True
-        for space in [function.__globals__, *_modules(function.__globals__, names)]:
+        for space in [function.__globals__, *_modules(function.__globals__, names), *map(vars, owner.__mro__)]:
             waiting += [space[name] for name in names if name in space]
-        waiting += [getattr(owner, name, None) for name in names]
-        waiting += inspect.getclosurevars(function).nonlocals.values()
+        for cell in function.__closure__ or ():
+            with suppress(ValueError):  # nothing is in it yet
+                waiting.append(cell.cell_contents)
     return False
 
 
@@ -76,7 +77,7 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
-def _modules(space: dict[str, Any], names: Iterable[str]) -> Iterator[dict[str, Any]]:
+def _modules(space: Mapping[str, Any], names: Iterable[str]) -> Iterator[Mapping[str, Any]]:
     """The namespaces of the program's modules that are among the names."""
     for name in names:
         module = space.get(name)
