@@ -229,7 +229,7 @@ def _with_shapes(body: Graph, shapes: Mapping[Shape, Shape], axis: int, sizes: d
 def _count(value: np.ndarray) -> tuple[int, bool] | None:
     """(n, whether the number is 1/n), if the f32 number may tell how many elements an average is of. LLVM divides by
     powers of two faster when it knows them."""
-    number = float(value) if value.dtype == np.float32 else 0.0
+    number = float(value) if value.dtype == np.float32 and np.isfinite(value) else 0.0
     is_part = 0 < number < 1
     n = round(1 / number if is_part else min(number, _MOST))
     if not _LEAST < n < _MOST or n & (n - 1) == 0:
@@ -321,7 +321,7 @@ def _packing(body: Graph, target: Machine, sizes: dict[str, int]) -> Graph | Non
         moves = moves[1:]
     if blank is None or [op.name for op in moves] != ["pad", "reshape", "transpose"]:
         return None
-    if body.outputs != moves[-1].results:
+    if body.outputs != moves[-1].results or len(body.inputs) != 1 or moves[0].operands[1] is not blank.result:
         return None
     (pad, cut, turn), (x,) = moves, body.inputs
     (*before, n), (*_, panels, piece), axes = pad.operands[0].shape, cut.result.shape, range(cut.result.ndim)

@@ -160,6 +160,15 @@ def test_divisions_by_powers_of_two_know_their_number():
     assert {name: n for name, n in others.sizes.items() if name not in "cp"} == {"count0": 192, "count1": 192}
 
 
+@pytest.mark.parametrize("number", [np.nan, -np.inf, np.inf, 0, -192, 192.5])
+def test_numbers_that_count_nothing_are_known(number):
+    def lowered(b, x, total):
+        return b.maximum(scaled(3)(b, x, total), b.broadcast(b.constant(number, F32), shape=x.shape))
+
+    found = any_size(fused(lowered, [f32(3, 8, 8, 64), f32(64)]), runnable_targets()[0])
+    assert sorted(found.sizes) == ["c", "p"]
+
+
 @pytest.mark.parametrize("channels", [64, 72])
 def test_transposes_past_the_caches_write_whole_lines(channels):
     """They know that there are whole lines of 16 elements; others know of whole vectors."""
