@@ -30,6 +30,7 @@ import tempfile
 import time
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.util import find_spec
 from operator import attrgetter
 from pathlib import Path
@@ -128,8 +129,9 @@ def _functions(graph: Graph) -> Iterator[object]:
 
 def _passes(pipeline: str) -> Iterator[object]:
     """The functions of the passes registered so far; other passes are this package's, and imported when they run."""
-    manager = sys.modules.get("gluonjit.passes.manager")  # not imported: useless if all is cached
-    if manager is not None:
+    name = "gluonjit.passes.manager"
+    if name in sys.modules:  # else it is useless if all is cached
+        manager = import_module(name)  # waits where another thread is importing it
         registered = manager.registered_passes()
         for name, _ in manager.parse_pipeline(pipeline):
             if name in registered:
