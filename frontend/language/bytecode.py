@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from types import CodeType, FrameType, FunctionType, ModuleType
+from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from gluonjit.language.source import is_ours
@@ -33,12 +34,24 @@ def drops_result(frame: FrameType, function: Any) -> bool:
     loads = [i for i in found[first:at] if i.opname != "PUSH_NULL"]
     if not loads or not loads[0].opname.startswith(_LOADS) or not isinstance(loads[0].argval, str):
         return False
-    called = frame.f_locals.get(loads[0].argval, frame.f_globals.get(loads[0].argval))
+    called = _value(frame, loads[0].argval)
     for i in loads[1:]:
         if i.opname not in ("LOAD_ATTR", "LOAD_METHOD"):
             break
-        called = getattr(called, "__dict__", {}).get(i.argval)
+        called = inspect.getattr_static(called, i.argval, None)
     return called is function
+
+
+def _value(frame: FrameType, name: str) -> Any:
+    """What a frame has by this name; None if nothing."""
+    space = frame.f_locals
+    try:
+        return space[name]
+    except KeyError:
+        return frame.f_globals.get(name)
+    finally:
+        if type(space) is dict and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+            space.clear()  # a copy, which Python before 3.13 would keep, and the arrays in it, as long as the frame
 
 
 _LOADS = ("LOAD_FAST", "LOAD_NAME", "LOAD_GLOBAL", "LOAD_DEREF")
@@ -51,7 +64,8 @@ def asks_for_classes(functions: Iterable[Any], owner: type) -> bool:
     waiting, seen = list(functions), set()
     while waiting:
         function = waiting.pop()
-        function = getattr(function, "__func__", function)
+        if isinstance(function, (MethodType, staticmethod, classmethod)):
+            function = function.__func__
         if not isinstance(function, FunctionType) or function in seen or is_ours(function.__module__ or ""):
             continue
         seen.add(function)

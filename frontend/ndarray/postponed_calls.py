@@ -249,6 +249,8 @@ def begin_postponing(call: CodeType, others: Collection[CodeType]) -> None:
     block = outermost.f_locals["self"]
     if not outermost.f_locals["args"]:
         return  # () is the same as any other one, so this call could not be told from those in it
+    if getattr(type(block).__call__, "__code__", None) not in (call, *others):
+        return  # what the program calls may do anything with the result, such as keep it for the next call
     if drops_result(caller, block) and not _asks_for_classes(block):
         running.postponed = PostponedCalls(outermost)
 

@@ -4,6 +4,7 @@ import copy
 import functools
 import random
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -345,6 +346,38 @@ def calling(function):
         return function(x)
 
     return called
+
+
+class Config(dict):
+    """Has each attribute, or raises KeyError."""
+
+    __getattr__ = dict.__getitem__
+
+
+def test_objects_that_run_code_when_asked_for_attributes():
+    net = nn.Dense(3)
+    net.initialize(mx.init.One())
+    net.config = Config(net=net)
+    net(mx.nd.ones((1, 2)))
+    owner = net.config
+    owner.net(mx.nd.ones((1, 2)))
+    assert net.weight.shape == (3, 2)
+
+
+def test_nothing_is_kept_while_the_caller_runs():
+    net, x = made_net(), images()
+    net(x)
+    kept = weakref.ref(x)
+    del x
+    assert kept() is None
+
+
+def test_a_program_that_keeps_results_of_calls():
+    kept = functools.lru_cache(None)(nn.Dense.__call__)
+    net, x = type("Net", (nn.Dense,), {"__call__": kept})(3), mx.nd.ones((1, 2))
+    net.initialize(mx.init.One())
+    net(x)
+    assert net(x).asnumpy().tolist() == [[2, 2, 2]]
 
 
 class Asking(nn.HybridBlock):
