@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
@@ -20,6 +21,8 @@ def drops_result(frame: FrameType, function: Any) -> bool:
     import dis  # 3 ms
 
     found = [i for i in dis.get_instructions(frame.f_code) if i.opname not in ("CACHE", "EXTENDED_ARG")]
+    if any(i.opname == "LOAD_GLOBAL" and i.argval in _OWN_NAMES for i in found):
+        return False
     at = next((k for k, i in enumerate(found) if i.offset == frame.f_lasti), len(found))
     if at + 1 >= len(found) or found[at + 1].opname != "POP_TOP":
         return False
@@ -50,10 +53,15 @@ def _value(frame: FrameType, name: str) -> Any:
     except KeyError:
         return frame.f_globals.get(name)
     finally:
-        if type(space) is dict and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
-            space.clear()  # a copy, which Python before 3.13 would keep, and the arrays in it, as long as the frame
+        # Of a function, Python before 3.13 keeps one copy, and the arrays in it, as long as the frame. Whoever else has
+        # that copy needs it: the references are otherwise those of the frame, of this function and of the call.
+        is_copy = type(space) is dict and frame.f_code.co_flags & inspect.CO_OPTIMIZED
+        if is_copy and sys.getrefcount(space) <= 3:
+            space.clear()
 
 
+_OWN_NAMES = frozenset(("locals", "vars"))
+"""What may have given a function the one copy of its names that Python before 3.13 makes: reading a name changes it."""
 _LOADS = ("LOAD_FAST", "LOAD_NAME", "LOAD_GLOBAL", "LOAD_DEREF")
 
 

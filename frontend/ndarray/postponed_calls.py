@@ -230,8 +230,8 @@ class PostponedCalls:
 def begin_postponing(call: CodeType, others: Collection[CodeType]) -> None:
     """To be called when a block is to run operator by operator for the first time. The operators that follow in this
     thread may wait until the outermost call of the function with the code `call`, the method `(self, *args)` of blocks,
-    ends, if its result is dropped. Each call of that function ends with `end_postponing`; those with the codes `others`
-    just return what it does."""
+    ends, if its result is dropped: then that call ends with `end_postponing`. Functions with the codes `others` just
+    return what it does."""
     if running.trace is not None or modes.recording or modes.training or not may_postpone():
         return
     if (running.postponed is not None and running.postponed.is_open) or deferred.now.step is not None:

@@ -3,6 +3,7 @@
 import copy
 import functools
 import random
+import sys
 import threading
 import weakref
 
@@ -370,6 +371,21 @@ def test_nothing_is_kept_while_the_caller_runs():
     kept = weakref.ref(x)
     del x
     assert kept() is None
+
+
+def test_names_that_a_program_has_taken():
+    def setting(width=3):
+        given = locals()
+        net = made_net()
+        net(images())
+        return given
+
+    def taken_by_another(width=3):
+        given, net = sys._getframe().f_locals, made_net()
+        net(images())
+        return given
+
+    assert setting() == {"width": 3} and taken_by_another()["width"] == 3
 
 
 def test_a_program_that_keeps_results_of_calls():
