@@ -117,7 +117,7 @@ class _Direct:
             source = f.add(f.mul(image, self.x_strides[0]), f.mul(group, self.depth))
             start = f.mul(block, self.block)
             stop = f.min(f.add(start, self.block), units)
-            for tile in panel_variants(f, self.dtype, self.filters, self.columns, panel, self.halved):
+            for tile in panel_variants(f, self.dtype, self.filters, self.columns, panel, self.halved, self.pixels):
                 if not self.outer:
                     self._row(tile, Place(image, [], channel, source, w, f.sub(0, start)), self.tiles.span(start, stop))
                     continue

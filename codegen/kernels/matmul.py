@@ -158,7 +158,7 @@ class Product:
         w = f.gep(self.scalar, self.b, f.add(_position(f, at, self.b_strides), f.mul(panel, self.panel_size)))
         x = f.gep(self.scalar, self.a, f.add(_position(f, at, self.a_strides), part))
         w = f.gep(self.scalar, w, f.mul(part, self.b_strides[-2]))
-        for tile in panel_variants(f, self.dtype, self.n, self.columns, panel, self.halved):
+        for tile in panel_variants(f, self.dtype, self.n, self.columns, panel, self.halved, self.rows):
             for number, row, rows in self.tiles.each(start, stop):
                 place = [*at, row, f.mul(panel, self.columns)]
                 line = f.gep(self.scalar, x, f.mul(row, self.a_strides[-2]))
@@ -302,10 +302,13 @@ def unravel(f: Function, flat: Any, shape: list[Any]) -> list[Any]:
     return index
 
 
-def panel_variants(f: Function, dtype: Any, n: Extent, columns: int, panel: Any, halved: bool = False) -> Any:
+def panel_variants(
+    f: Function, dtype: Any, n: Extent, columns: int, panel: Any, halved: bool = False, rows: int = 0
+) -> Any:
     """The kinds of panel of n columns: for each, opens the code that runs when `panel` is of it, and yields its Tile.
 
-    All are `columns` wide except for the last, which may be narrower, and whose last vector may be `halved`.
+    All are `columns` wide except for the last, which may be narrower, and whose last vector may be `halved`. `rows`: of
+    most tiles.
     """
     lanes = f.target.lanes(dtype)
     if divides(columns, n):
@@ -315,19 +318,15 @@ def panel_variants(f: Function, dtype: Any, n: Extent, columns: int, panel: Any,
     if isinstance(n, Dim) and not divides(columns, n - rest):
         yield from _open_panel_variants(f, dtype, n, columns, panel)
         return
-    full = (n - rest) // columns
+    full, vectors = (n - rest) // columns, -(-rest // lanes)
+    last = rest - (vectors - 1) * lanes
     if full:
         with f.if_(f.op(f"icmp ult i64 {panel}, {f.extent(full)}")):
             yield Tile(f, dtype, columns // lanes)
         with f.if_(f.op(f"icmp eq i64 {panel}, {f.extent(full)}")):
-            yield _narrow(f, dtype, rest, lanes, halved)
+            yield Tile(f, dtype, vectors, last, halved, usual=rows * columns // lanes)
     else:
-        yield _narrow(f, dtype, rest, lanes, halved)
-
-
-def _narrow(f: Function, dtype: Any, width: int, lanes: int, halved: bool) -> Tile:
-    vectors = -(-width // lanes)
-    return Tile(f, dtype, vectors, width - (vectors - 1) * lanes, halved)
+        yield Tile(f, dtype, vectors, last, halved)
 
 
 def _open_panel_variants(f: Function, dtype: Any, n: Dim, columns: int, panel: Any) -> Any:

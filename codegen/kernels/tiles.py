@@ -171,6 +171,9 @@ class Tile:
 
     Columns past `last` are never read from operands of the result's width, nor written. If `halved`, the last vector of
     weights holds its columns twice, in either half, and `contract` sums two rows in one register.
+
+    `usual`: the accumulators of most of the kernel's tiles, if this one has fewer. Loops are unrolled as if it had so
+    many: else code would be longest where it runs least.
     """
 
     def __init__(
@@ -181,6 +184,7 @@ class Tile:
         last: int | None = None,
         halved: bool = False,
         left: str | None = None,
+        usual: int = 0,
     ) -> None:
         self.f = f
         self.scalar = memory_type(dtype)
@@ -190,6 +194,7 @@ class Tile:
         self.last = self.lanes if last is None else last
         self.halved = halved
         self.left = left
+        self.usual = usual
         self.vector = vector(self.lanes, self.scalar)
         suffix = f"v{self.lanes}f{dtype.bits}"
         self._fma = f"@llvm.fma.{suffix}"
@@ -318,7 +323,7 @@ class Tile:
         line = _Line(x, offsets, w, w_step, aligned, fetch, rows)
         if isinstance(terms, Dim):
             is_new = all(v == "zeroinitializer" for r in rows for v in acc[r])
-            if is_new and self.bytes == 4 and divides(self._unroll(self.cells(rows)), terms):
+            if is_new and self.bytes == 4 and divides(self._open_unroll(line), terms):
                 return self._open_runs(acc, line, terms, late)
             return self._open_sum(acc, line, terms)
         run = terms if uncut else self._run_length(terms, len(rows))
@@ -396,7 +401,7 @@ class Tile:
         if terms < 2 * chains:
             chains = 1
         cells = self.cells(active)
-        unroll = unroll_factor(terms, len(cells), self.vectors * self.lanes * self.bytes, chains)
+        unroll = self._unroll(line, terms, chains)
         whole = terms // unroll * unroll if terms >= 2 * unroll else 0
         sums = self._begun(acc, cells, chains)
         middle = whole - _LATE // unroll * unroll
@@ -411,7 +416,7 @@ class Tile:
         """`contract` for an open number of terms of which an unrolled loop leaves no rest: one loop serves all runs.
         What a run sums up goes into a total if others follow. `zeros`: accumulators that are all zero."""
         f, cells, chains = self.f, self.cells(line.active), self.chains(len(line.active))
-        unroll, length = self._unroll(cells), RUN * chains
+        unroll, length = self._open_unroll(line), RUN * chains
         length += -length % unroll
         places = self._parking(line.active)
         are_several = f.op(f"icmp sgt i64 {f.extent(terms)}, {2 * length}")
@@ -469,9 +474,16 @@ class Tile:
         cells = [(r, v) for r in rows for v in range(self.vectors)]
         return {cell: self.f.gep(self.vector, parked, k) for k, cell in enumerate(cells)}
 
-    def _unroll(self, cells: Sequence[_Cell]) -> int:
+    def _open_unroll(self, line: _Line) -> int:
         """The terms in the body of a loop over an open number of them."""
-        return unroll_factor(RUN, len(cells), self.vectors * self.lanes * self.bytes, chains(len(cells), self.f.target))
+        return self._unroll(line, RUN, self.chains(len(line.active)))
+
+    def _unroll(self, line: _Line, terms: int, chains: int) -> int:
+        """The terms in the body of a loop over so many. Rows that are not active count: in most tiles, all are."""
+        rows = range(len(line.offsets))
+        return unroll_factor(
+            terms, max(len(self.cells(rows)), self.usual), self.vectors * self.lanes * self.bytes, chains
+        )
 
     def _open_run(self, acc: Rows, line: _Line, terms: Any) -> Rows:
         """`_run` for as many terms as `terms` (i64, or open) tells at run time."""
@@ -480,7 +492,7 @@ class Tile:
         cells = self.cells(line.active)
         if len(cells) >= _MANY:
             return self._total(acc, cells, self._loop(line, cells, self._begun(acc, cells, 1), (0, terms, 1)))
-        unroll = self._unroll(cells)
+        unroll = self._open_unroll(line)
         whole = f.mul(f.div(terms, unroll), unroll)
         sums = self._loop(line, cells, self._begun(acc, cells, chains), (0, whole, unroll))
         if unroll > 1:

@@ -208,9 +208,9 @@ class _Winograd:
                 for k, value in enumerate(row):
                     f.store(tile.vector, value, f.gep("i8", place, k * self.align), self.align)
 
-        for narrow in panel_variants(f, self.dtype, self.filters, columns, panel):
+        for narrow in panel_variants(f, self.dtype, self.filters, columns, panel, rows=rows):
             # Columns that do not exist are zeros in the weights, and are never read in scratch memory.
-            tile = Tile(f, self.dtype, narrow.vectors)
+            tile = Tile(f, self.dtype, narrow.vectors, usual=narrow.usual)
             # The last tiles of all may not fill a register tile. Of many, they are computed with what happens to be in
             # the memory after them, which spares the code for a lower one.
             if is_nearly_filled(self.count, rows) if isinstance(self.count, int) else self.for_any:
@@ -222,8 +222,9 @@ class _Winograd:
                 with f.for_(0, whole, hint="tile") as loop:
                     register_tile(tile, loop.index, rows)
                 if rest := self.count % rows:
+                    low = Tile(f, self.dtype, narrow.vectors, usual=tile.usual or rows * narrow.vectors)
                     with f.if_(f.op(f"icmp ne i64 {f.mul(whole, rows)}, {slots}")):
-                        register_tile(tile, whole, rest)
+                        register_tile(low, whole, rest)
                 continue
             lower = lower_heights(self.count, rows)
             whole = f.div(f.add(slots, rows - 1 - max(lower, default=0)), rows)

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from gluonjit.codegen.kernels.tiles import RUN
+from gluonjit.codegen.kernels.tiles import RUN, Tile
+from gluonjit.codegen.text.llvm import Module
 from gluonjit.ir.graph import Builder
 from gluonjit.ir.interpreter import evaluate
 from gluonjit.ir.types import F32, TensorType
@@ -64,3 +65,14 @@ def test_convolutions(channels, target):
 
 def test_convolutions_along_a_line():
     assert error(convolution((40,), 300, 20, (9,)), runnable("host")) < 1e-6
+
+
+@pytest.mark.parametrize(("usual", "most"), [(12, 16), (0, 64)], ids=["the last panel of some", "all there is"])
+def test_a_rare_tile_is_unrolled_no_further_than_the_others(usual, most):
+    f = Module(runnable("x86-64-v3")).function("f", [("ptr", "x"), ("ptr", "w"), ("ptr", "y")])
+    tile = Tile(f, F32, 1, usual=usual)
+    sums = tile.contract(tile.zeros(4), "%x", [0, 256, 512, 768], "%w", 256, w_step=24, aligned=True)
+    for k, (sum,) in enumerate(sums):
+        tile.store(sum, f.gep(tile.vector, "%y", k))
+    f.end()
+    assert f.text().count("call <8 x float> @llvm.fma") == most
