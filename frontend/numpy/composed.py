@@ -12,6 +12,7 @@ from gluonjit.language.array import Array
 from gluonjit.language.running import running
 from gluonjit.ndarray.numpy_protocols import check_gradient
 from gluonjit.numpy.dispatch import apply, is_number, unsupported
+from gluonjit.numpy.methods import row_major
 from gluonjit.numpy.multiarray import _wrapped, array
 from gluonjit.trace.traced_symbol import TracedSymbol
 
@@ -271,8 +272,7 @@ def ravel(x: Any, order: str = "C") -> Any:
     >>> mx.np.ravel(mx.np.array([[1, 2], [3, 4]])).asnumpy()
     array([1., 2., 3., 4.], dtype=float32)
     """
-    if order != "C":
-        raise NotImplementedError(f"order {order} is not supported")
+    row_major(order)
     return apply("_np_reshape", (x,), {"newshape": -1})
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from gluonjit.base import integer_types
 from gluonjit.context import current_context
 from gluonjit.numpy.dispatch import apply
+from gluonjit.numpy.methods import row_major
 from gluonjit.operators.registry import get
 
 Function = Callable[..., Any]
@@ -21,11 +22,6 @@ def as_shape(value: Any) -> tuple[int, ...]:
 
 def as_type(dtype: Any, default: Any = "float32") -> Any:
     return default if dtype is None else dtype
-
-
-def _row_major(order: str) -> None:
-    if order != "C":
-        raise NotImplementedError(f"order {order} is not supported: arrays are row-major")
 
 
 Make = Callable[..., Any]
@@ -57,7 +53,7 @@ def _filled(make: Make) -> list[Function]:
         array([[0., 0., 0.],
                [0., 0., 0.]], dtype=float32)
         """
-        _row_major(order)
+        row_major(order)
         return make("_npi_zeros", {"shape": as_shape(shape), "dtype": as_type(dtype)}, ctx)
 
     def ones(shape: Any, dtype: Any = None, order: str = "C", ctx: Any = None) -> Any:
@@ -66,7 +62,7 @@ def _filled(make: Make) -> list[Function]:
         >>> mx.np.ones(3, dtype="int32").asnumpy()
         array([1, 1, 1], dtype=int32)
         """
-        _row_major(order)
+        row_major(order)
         return make("_npi_ones", {"shape": as_shape(shape), "dtype": as_type(dtype)}, ctx)
 
     def empty(shape: Any, dtype: Any = None, order: str = "C", ctx: Any = None) -> Any:
@@ -84,7 +80,7 @@ def _filled(make: Make) -> list[Function]:
         array([[7., 7.],
                [7., 7.]], dtype=float32)
         """
-        _row_major(order)
+        row_major(order)
         shape = as_shape(shape)
         if hasattr(fill_value, "as_np_ndarray"):
             y = apply("_npi_broadcast_to", (fill_value,), {"shape": shape}, out if dtype is None else None)
@@ -100,7 +96,7 @@ def _filled(make: Make) -> list[Function]:
         >>> mx.np.full_like(mx.np.array([1, 2]), 7).asnumpy()
         array([7., 7.], dtype=float32)
         """
-        _row_major(order)
+        row_major(order)
         return apply("_npi_full_like", (a,), {"fill_value": float(fill_value), "dtype": dtype}, out)
 
     return [
@@ -117,7 +113,7 @@ def _filled_like(name: str, value: float) -> Function:
     """`zeros_like` and its like."""
 
     def function(a: Any, dtype: Any = None, order: str = "C", ctx: Any = None, out: Any = None) -> Any:
-        _row_major(order)
+        row_major(order)
         return apply("_npi_full_like", (a,), {"fill_value": value, "dtype": dtype}, out)
 
     shown = "ones_like" if value else "zeros_like"

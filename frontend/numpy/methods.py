@@ -33,6 +33,18 @@ _COMPARISONS = {
 }
 
 
+def row_major(order: str) -> None:
+    """NotImplementedError for another order of elements: all arrays are row-major."""
+    if order != "C":
+        raise NotImplementedError(f"order {order} is not supported: arrays are row-major")
+
+
+def row_major_cast(order: str) -> None:
+    """ValueError for an order of elements that `astype` does not have."""
+    if order not in ("C", "K"):
+        raise ValueError(f"order must be either 'K' or 'C', got {order!r}")
+
+
 class NumpyMethods:
     """A mix-in that must come before NDArray or Symbol among a class's bases."""
 
@@ -54,13 +66,13 @@ class NumpyMethods:
 
     def reshape(self, *args: Any, **kwargs: Any) -> Any:
         """A copy in another shape: `reshape(2, -1)` or `reshape((2, -1))`."""
-        order = kwargs.pop("order", "C")
+        row_major(kwargs.pop("order", "C"))
         shape = kwargs.pop("shape", None) or kwargs.pop("newshape", None) or args
         if kwargs:
             raise TypeError(f"reshape() got an unexpected keyword argument {next(iter(kwargs))!r}")
         if len(shape) == 1 and isinstance(shape[0], (tuple, list)):
             shape = shape[0]
-        return self._np.reshape(self, tuple(shape), order)
+        return self._np.reshape(self, tuple(shape))
 
     def flatten(self, order: Any = "C", **kwargs: Any) -> Any:
         """A copy of all elements in a row."""

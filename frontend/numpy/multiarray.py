@@ -13,7 +13,7 @@ from gluonjit.language.kinds import as_nd, as_np
 from gluonjit.language.running import recorded, running
 from gluonjit.ndarray.index_keys import numpy_key
 from gluonjit.ndarray.ndarray import NDArray, _placed_copy, convert, element_type, from_values
-from gluonjit.numpy.methods import NumpyMethods
+from gluonjit.numpy.methods import NumpyMethods, row_major, row_major_cast
 
 
 class ndarray(NumpyMethods, NDArray):  # type: ignore[misc]
@@ -99,6 +99,7 @@ class ndarray(NumpyMethods, NDArray):  # type: ignore[misc]
 
     @recorded
     def copy(self, order: str = "C") -> Any:
+        row_major(order)
         return as_np(_placed_copy(self._array, self.context))
 
     __copy__ = copy
@@ -117,6 +118,7 @@ class ndarray(NumpyMethods, NDArray):  # type: ignore[misc]
         self, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
     ) -> Any:
         """A copy with another element type; the array itself if it has that type and `copy` is False."""
+        row_major_cast(order)
         target = element_type(dtype)
         if not copy and target == self._array.dtype:
             return self

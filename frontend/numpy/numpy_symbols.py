@@ -13,7 +13,7 @@ from gluonjit.language.kinds import as_nd, as_np, declare_pairs
 from gluonjit.ndarray import NDArray
 from gluonjit.numpy.composed import where
 from gluonjit.numpy.dispatch import apply
-from gluonjit.numpy.methods import NumpyMethods
+from gluonjit.numpy.methods import NumpyMethods, row_major, row_major_cast
 from gluonjit.numpy.multiarray import ndarray
 from gluonjit.symbol.symbol import Symbol
 from gluonjit.trace import subscripts
@@ -82,6 +82,7 @@ class TracedArray(NumpyMethods, TracedSymbol):  # type: ignore[misc]
 
     def copy(self, order: str = "C") -> Any:  # type: ignore[override]
         """A copy of the array."""
+        row_major(order)
         return as_np(super().copy())
 
     __copy__ = copy  # type: ignore[assignment]
@@ -90,6 +91,7 @@ class TracedArray(NumpyMethods, TracedSymbol):  # type: ignore[misc]
         self, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
     ) -> Any:
         """A copy with another element type; the array itself if it has that type and `copy` is False."""
+        row_major_cast(order)
         return as_np(super().astype(dtype_name(dtype), copy=copy))
 
     def reshape_view(self, *shape: Any) -> Any:

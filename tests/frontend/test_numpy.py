@@ -382,6 +382,27 @@ def test_exported_graphs(tmp_path, with_np, x):
     same([other(x)], [expected])
 
 
+@pytest.mark.parametrize("hybridized", (False, True))
+def test_arrays_are_row_major(x, hybridized):
+    def call(function):
+        net = Program(lambda F, a: function(a))
+        if hybridized:
+            net.hybridize()
+        return net(x)
+
+    for refused in (
+        lambda a: a.reshape(3, 2, order="F"),
+        lambda a: a.reshape((3, 2), order="A"),
+        lambda a: a.flatten(order="F"),
+        lambda a: a.copy(order="F"),
+    ):
+        with pytest.raises(NotImplementedError, match="row-major"):
+            call(refused)
+    with pytest.raises(ValueError, match="order must be"):
+        call(lambda a: a.astype("int32", order="F"))
+    assert call(lambda a: a.reshape(3, 2, order="C").astype("int32", order="C")).shape == (3, 2)
+
+
 def test_refusals(x):
     with pytest.raises(MXNetError, match="does not support boolean type"):
         (x > 0) - (x > 0)
