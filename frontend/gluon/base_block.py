@@ -18,7 +18,7 @@ from gluonjit.gluon.parameter import Parameter, ParameterDict
 from gluonjit.gluon.utils import HookHandle, _indent
 from gluonjit.language.keywords import suggesting
 from gluonjit.language.running import running
-from gluonjit.language.source import is_ours, user_frame
+from gluonjit.language.source import is_ours, stacklevel, user_frame
 from gluonjit.ndarray.postponed_calls import end_postponing
 from gluonjit.trace import block_attributes
 from gluonjit.training import initializers
@@ -296,14 +296,33 @@ class Block:
 
     def _structure_changed(self, why: str, alike: bool = False) -> None:
         """Drops the compiled code of this block and of every block that contains it. `alike`: see `_drop_compiled`."""
-        seen: set[int] = set()
+        for block in (self, *self._blocks_around()):
+            block._drop_compiled(why, alike)
+
+    def _blocks_around(self) -> list[Block]:
+        """All blocks that contain this one, each once."""
+        found: dict[int, Block] = {}
         waiting: list[Block] = [self]
         while waiting:
-            block = waiting.pop()
-            if id(block) not in seen:
-                seen.add(id(block))
-                block._drop_compiled(why, alike)
-                waiting += [parent for ref in block._jit_parents if (parent := ref()) is not None]
+            for parent in [ref() for ref in waiting.pop()._jit_parents]:
+                if parent is not None and parent is not self and id(parent) not in found:
+                    found[id(parent)] = parent
+                    waiting.append(parent)
+        return list(found.values())
+
+    def _hooks_changed(self) -> None:
+        """Drops the traces of blocks around this one: they have called the hooks of then. Its own code has no hooks."""
+        for block in self._blocks_around():
+            block._drop_compiled(f"a hook of {self.name} was registered or removed", alike=True)
+
+    def _warn_of_traced_hooks(self) -> None:
+        around = [b.name for b in self._blocks_around() if b._active and not getattr(b, "_jit_interpreted", None)]
+        if around:
+            warnings.warn(
+                f"{around[0]} is hybridized and contains {self.name}: this hook is called when {around[0]} is traced, "
+                f"with symbols, and not in every call; after hybridize(False) of that block it is",
+                stacklevel=stacklevel(),
+            )
 
     def _drop_compiled(self, why: str, alike: bool = False) -> None:
         """Drops compiled code; a plain block has none. `why`: the reason, for the log. `alike`: most of
@@ -357,15 +376,19 @@ class Block:
         raise NotImplementedError(f"{type(self).__name__} defines no forward(self, x, ...)")
 
     def register_forward_pre_hook(self, hook: Callable[[Block, tuple[Any, ...]], None]) -> HookHandle:
-        """Registers `hook(block, inputs)` to be called before every `forward`."""
+        """Registers `hook(block, inputs)` to be called before every `forward`: of a block inside a hybridized one,
+        before it is traced, with symbols."""
         handle = HookHandle()
-        handle.attach(self._forward_pre_hooks, hook)
+        handle.attach(self._forward_pre_hooks, hook, self)
+        self._warn_of_traced_hooks()
         return handle
 
     def register_forward_hook(self, hook: Callable[[Block, tuple[Any, ...], Any], None]) -> HookHandle:
-        """Registers `hook(block, inputs, outputs)` to be called after every `forward`."""
+        """Registers `hook(block, inputs, outputs)` to be called after every `forward`: of a block inside a hybridized
+        one, after it is traced, with symbols."""
         handle = HookHandle()
-        handle.attach(self._forward_hooks, hook)
+        handle.attach(self._forward_hooks, hook, self)
+        self._warn_of_traced_hooks()
         return handle
 
     def register_op_hook(self, callback: Callable[..., None], monitor_all: bool = False) -> None:

@@ -244,6 +244,35 @@ def test_hooks_run_on_hybridized_blocks(x):
         net.hybridize()
 
 
+@pytest.mark.parametrize("kind", ["register_forward_hook", "register_forward_pre_hook"])
+def test_hooks_inside_of_a_traced_block_have_it_traced_again(x, kind):
+    net, calls = mlp(), []
+    expected = net(x)
+    net.hybridize()
+    net(x)
+    with pytest.warns(UserWarning, match="contains dense0: this hook is called when .* is traced"):
+        handle = getattr(net[0], kind)(lambda block, *arrays: calls.append(block))
+    for _ in range(3):
+        close(net(x), expected)
+    assert calls == [net[0]]
+    copied = copy.deepcopy((net, handle))
+    handle.detach()
+    for _ in range(2):
+        close(net(x), expected)
+    assert calls == [net[0]] and net._fast_call is not None
+    net, handle = copied
+    for detach in (lambda: None, handle.detach, lambda: None):
+        detach()
+        close(net(x), expected)
+    assert len(calls) == 2
+    net.hybridize(False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        getattr(net[0], kind)(lambda block, *arrays: calls.append(block))
+    net(x), net(x)
+    assert len(calls) == 4
+
+
 def test_op_hooks(x):
     net = mlp()
     expected = net(x)
