@@ -39,7 +39,7 @@ def print_summary(
     """Prints each operator with the shape of its first result (without the batch), its parameters and what it reads.
 
     `shape`: shapes of inputs by name; without it, shapes and counts are not known. `positions`: where the columns end,
-    as parts of `line_length` or in characters. Parameters that several operators share count once.
+    as parts of `line_length` or in characters. Parameters that several operators share count once; labels are none.
     """
     _check(symbol)
     shapes: Shapes = _of_results(symbol, Symbol.infer_shape, shape, "shape") if shape is not None else {}
@@ -62,10 +62,11 @@ def print_summary(
     shown = [n for k, n in enumerate(nodes) if n.op is not None or k == 0 or n in heads]
     for k, node in enumerate(shown):
         before, parameters = [], 0
-        for place, (source, number) in enumerate(node.inputs):
+        names = node.op.input_names(node.parsed) if node.op is not None else ()
+        for place, (name, (source, number)) in enumerate(zip(names, node.inputs)):
             if source.op is not None or source in heads or source.name in given:
                 before.append(source.name)
-            elif source not in counted and place not in node.aux_inputs:
+            elif source not in counted and place not in node.aux_inputs and name != "label":
                 counted.add(source)
                 parameters += math.prod(shapes.get((source, number), (0,)))
         total += parameters

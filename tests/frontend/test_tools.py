@@ -68,6 +68,18 @@ def test_summary_without_shapes(capsys):
     assert all(len(line) <= 60 for line in lines) and "Total params: 0" in lines
 
 
+def test_summaries_count_no_labels(capsys):
+    y = sym.FullyConnected(sym.var("data"), num_hidden=10, name="hidden")
+    y = sym.FullyConnected(y, num_hidden=7, no_bias=True, name="fc")
+    mx.viz.print_summary(sym.SoftmaxOutput(y, name="softmax"), shape={"data": (2, 5)})
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if ")" in line]
+    assert [(row[0], row[2]) for row in rows[2:]] == [
+        ("hidden(FullyConnected)", "60"),
+        ("fc(FullyConnected)", "70"),
+        ("softmax(SoftmaxOutput)", "0"),
+    ]
+
+
 # Features
 
 
