@@ -34,6 +34,7 @@ def test_it_passes(operator):
     cases = samples.cases(operator)
     assert len({str(case) for case in cases}) == 5
     test_registry.test_declaration(operator)
+    test_registry.agree_on_integers(operator)
     test_documentation.test_every_attribute_is_documented()
     test_documentation.test_every_operator_has_shapes_and_an_example()
     traced, inputs = graph_of(cases)

@@ -11,11 +11,12 @@ from gluonjit.operators import registry
 from gluonjit.operators.attributes import boolean, bounds, dtype, integer, number, optional, shape
 from gluonjit.operators.control.loops_and_branches import ControlFlow
 from gluonjit.operators.registry import OPERATORS, OperatorError
+from gluonjit.passes import run_passes
 from support.compare import difference, tolerance
 
-from . import samples
+from . import samples, variants
 from .answers import RAISING, TRACEABLE, compiled, compiled_cases, graphs
-from .running import run_case, run_eager, with_key
+from .running import graph_of, run_case, run_eager, with_key
 
 # Operators that hold graphs are tested with these, in frontend/test_control_flow.py.
 DECLARED = sorted({op.name for op in OPERATORS.values() if not isinstance(op, ControlFlow)})
@@ -46,6 +47,28 @@ def test_graph_equals_eager_and_does_not_call_python(operator):
     found = {name for name in used if opdef.lookup(name).level == "host"}
     assert ("host_call" in found) == bool(registry.get(operator).host)
     assert "check_index" not in found or operator in RAISING
+    agree_on_integers(operator)
+
+
+def agree_on_integers(operator):
+    """The first case of floats, with int32 instead: the imperative call and the graph give the same, or refuse both."""
+    case = next((c for case in samples.cases(operator) if (c := variants.vary(case, "int32"))), None)
+    if case is None:
+        return
+    refusals, answers = [], []
+    for run in (run_case, evaluated):
+        try:
+            answers.append(run(case))
+        except IRError as e:
+            refusals.append(f"{run.__name__} refuses: {e}")
+    if answers:
+        assert not refusals, f"{case} with int32 gives {answers}, but {refusals}"
+        agree(operator, case, answers[1], answers[0])
+
+
+def evaluated(case):
+    expanded = run_passes(graph_of([case])[0], "expand")
+    return evaluate(expanded, with_key(expanded, case.inputs))[0]
 
 
 @pytest.mark.parametrize("operator", TRACEABLE)
