@@ -11,6 +11,11 @@ def seconds_text(seconds: float) -> str:
     return f"{seconds * 1e9:.0f} ns"
 
 
+def noun_text(number: int, one: str, more: str = "") -> str:
+    """`1 place`, `2 places`. `more`: what `one` is called where there is another number of them."""
+    return f"{number:,} {one if number == 1 else more or f'{one}s'}"
+
+
 def bytes_text(nbytes: float) -> str:
     for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if nbytes >= unit:

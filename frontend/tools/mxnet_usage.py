@@ -1,11 +1,11 @@
 """Finds the names of MXNet that a program uses, by reading its source without running it.
 
-Names are followed from `import mxnet` through aliases (`import mxnet.ndarray as F`, `from mxnet.gluon import nn`,
-`relu = mx.nd.relu`). A parameter called `F` is `mx.nd` or `mx.sym`, as in `hybrid_forward(self, F, x)`; its uses are
-reported as `F.relu`. Attributes of `self` that are set to them (`self.mx = mx`) are followed in their class, and
-`getattr(np, name)` in a loop over names that the file lists, or another one of the program that it imports. Methods of
-arrays (`x.asnumpy()`) are not found, as types are only known when a program runs; attributes with an underscore that
-MXNet's classes have, and no class of the file defines, are reported as `x._grad`.
+Names are followed from `import mxnet` or `import gluonjit` through aliases (`import mxnet.ndarray as F`, `from
+mxnet.gluon import nn`, `relu = mx.nd.relu`). A parameter called `F` is `mx.nd` or `mx.sym`, as in `hybrid_forward(self,
+F, x)`; its uses are reported as `F.relu`. Attributes of `self` that are set to them (`self.mx = mx`) are followed in
+their class, and `getattr(np, name)` in a loop over names that the file lists, or another one of the program that it
+imports. Methods of arrays (`x.asnumpy()`) are not found, as types are only known when a program runs; attributes with
+an underscore that MXNet's classes have, and no class of the file defines, are reported as `x._grad`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from typing import Any, NamedTuple
 from gluonjit.language import mxnet_names
 
 _ROOT = "mxnet"
+_ROOTS = (_ROOT, "gluonjit")
+"""The packages that have MXNet's names; those of either are noted as `_ROOT`'s."""
 
 
 _SELF = "self"
@@ -172,14 +174,14 @@ class _Reader(ast.NodeVisitor):
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
             root, dot, rest = alias.name.partition(".")
-            if root != _ROOT:
+            if root not in _ROOTS:
                 self.scopes[-1][alias.asname or root] = None
                 for name, words in self.listed(alias.name, 0).items():
                     self.words[f"{alias.asname or alias.name}.{name}"] = words
                 continue
             if dot:
                 self.use(rest, node)
-            self.scopes[-1][alias.asname or root] = alias.name if alias.asname else root
+            self.scopes[-1][alias.asname or root] = f"{_ROOT}{dot}{rest}" if alias.asname else _ROOT
 
     def listed(self, module: str, level: int) -> dict[str, list[str]]:
         """The strings listed in a module of the program itself."""
@@ -188,7 +190,10 @@ class _Reader(ast.NodeVisitor):
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         module = node.module or ""
-        ours = not node.level and (module == _ROOT or module.startswith(f"{_ROOT}."))
+        root, dot, rest = module.partition(".")
+        ours = not node.level and root in _ROOTS
+        if ours:
+            module = f"{_ROOT}{dot}{rest}"
         listed = {} if ours else self.listed(module, node.level)
         for alias in node.names:
             if not ours and alias.name == "*":

@@ -51,6 +51,7 @@ FOUND = [
 
 def test_uses_in_a_program():
     assert in_python(PROGRAM, "net.py") == [Use(*use) for use in FOUND]
+    assert in_python(PROGRAM.replace("mxnet", "gluonjit"), "net.py") == [Use(*use) for use in FOUND]
 
 
 @pytest.mark.parametrize(
@@ -147,7 +148,14 @@ def test_report(tmp_path, capsys):
     assert "blob" in places and f"{tmp_path}/b.py:1: not read" in out
     order = [out.index(title) for title in ("Operators that are missing", "Names that are missing", "public interface")]
     assert order == sorted(order)
-    assert out.splitlines()[-1] == "2 files use names of MXNet in 6 places: 2 operators and 1 other names are missing"
+    assert out.splitlines()[-1] == "2 files use names of MXNet in 6 places: 2 operators and 1 other name are missing"
+    program = tmp_path / "ported.py"
+    program.write_text("import gluonjit as mx\nmx.blob\n")
+    assert main(["coverage", str(program)]) == 0
+    out = capsys.readouterr().out
+    assert "blob" in out and out.endswith(
+        "1 file uses names of MXNet in 1 place: 0 operators and 0 other names are missing\n"
+    )
 
 
 def test_names_that_another_file_lists(tmp_path, capsys):

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from gluonjit.base import MXNetError
+from gluonjit.common.quantities import noun_text
 from gluonjit.ir.types import IRError
 from gluonjit.language import mxnet_names
 
@@ -63,8 +64,8 @@ def _run(arguments: argparse.Namespace) -> None:
     _print("Names that are known only when the program runs", unknown, arguments.all)
     for remark in remarks:
         print(remark)
-    lacking = f"{len(operators)} operators and {len(names)} other names are missing"
-    print(f"{files} {'file uses' if files == 1 else 'files use'} names of MXNet in {uses} places: {lacking}")
+    lacking = f"{noun_text(len(operators), 'operator')} and {noun_text(len(names), 'other name')} are missing"
+    print(f"{noun_text(files, 'file uses', 'files use')} names of MXNet in {noun_text(uses, 'place')}: {lacking}")
 
 
 def _files(paths: Iterable[str]) -> Iterator[Path]:
