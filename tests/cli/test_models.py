@@ -1,6 +1,7 @@
 """What commands take as MODEL: names of the zoo, and texts of graphs."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -102,6 +103,17 @@ def test_programs_that_import_mxnet(run, tmp_path):
     assert (status, err) == (0, "")
     assert "  FullyConnected                       1" in out and "parameters: 2 arrays (2 f32), 9 elements, 36 B" in out
     assert "and 1 whose shapes the first call decides" in run("inspect", "old.py:net")[1]
+
+
+def test_programs_find_no_arguments(run, tmp_path):
+    (tmp_path / "argp.py").write_text(
+        "import argparse, sys\nfrom gluonjit.gluon import nn\nparser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--units', type=int, default=3)\nunits = parser.parse_args().units\n"
+        "def net():\n    assert sys.argv == ['argp.py']\n    return nn.Dense(units, in_units=4)\n"
+    )
+    before = [*sys.argv]
+    status, out, err = run("dump", "argp.py:net", "--input", "2x4", "--stage", "trace")
+    assert (status, err) == (0, "") and "f32[2,3]" in out and sys.argv == before
 
 
 def test_a_program_becomes_a_checkpoint(run, tmp_path):

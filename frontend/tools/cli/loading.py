@@ -8,6 +8,8 @@ from __future__ import annotations
 import runpy
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -34,7 +36,8 @@ def load_python(reference: str) -> Any:
     install_as_mxnet(numpy_aliases=True)
     sys.path.insert(0, str(path.resolve().parent))  # as for `python FILE.py`
     try:
-        names = runpy.run_path(file, run_name="gluonjit_model")
+        with _without_arguments(file):
+            names = runpy.run_path(file, run_name="gluonjit_model")
     except (Exception, SystemExit) as e:
         raise IRError(f"{file} failed{user_line(e, file)}: {type(e).__name__}: {e}") from e
     finally:
@@ -45,6 +48,17 @@ def load_python(reference: str) -> Any:
     if name not in names:
         raise IRError(f"{file} defines no {name!r}{did_you_mean(name, public)}")
     return names[name]
+
+
+@contextmanager
+def _without_arguments(file: str) -> Iterator[None]:
+    """While open, `sys.argv` is that of `python FILE.py`: a program that parses its arguments finds none."""
+    given = sys.argv
+    sys.argv = [file]
+    try:
+        yield
+    finally:
+        sys.argv = given
 
 
 def user_line(error: BaseException, file: str) -> str:
@@ -60,10 +74,11 @@ def load_block(reference: str) -> Any:
     found = load_python(reference)
     block = found
     if callable(found) and not isinstance(found, Block):
+        file = reference.partition(":")[0]
         try:
-            block = found()
-        except Exception as e:
-            file = reference.partition(":")[0]
+            with _without_arguments(file):
+                block = found()
+        except (Exception, SystemExit) as e:
             raise IRError(f"{reference}() failed{user_line(e, file)}: {type(e).__name__}: {e}") from e
     if not isinstance(block, Block):
         raise IRError(f"{reference} is a {type(block).__name__}, not a gluon Block, nor a function that returns one")
