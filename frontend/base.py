@@ -46,10 +46,11 @@ class TraceError(MXNetError):
 class ValueNeeded(TraceError):
     """A program cannot be compiled because it needs the value of an array; it would run operator by operator.
 
-    `blocks`: the blocks whose programs were running, from the outermost to the one that contains the line.
+    `blocks`: the blocks whose programs were running, from the outermost to the one that contains the line `loc`.
     """
 
     blocks: Sequence[Any] = ()
+    loc: Any = None
 
 
 class StateChange(ValueNeeded):
@@ -58,9 +59,9 @@ class StateChange(ValueNeeded):
     `again`: whether the next call may not do so (`if self.grid is None: self.grid = ...`).
     """
 
-    def __init__(self, text: str, blocks: Sequence[Any], again: bool) -> None:
+    def __init__(self, text: str, blocks: Sequence[Any], again: bool, loc: Any) -> None:
         super().__init__(text)
-        self.blocks = blocks
+        self.blocks, self.loc = blocks, loc
         self.again = again
 
 

@@ -130,7 +130,8 @@ class CompileLog:
         self.events: deque[Event] = deque(maxlen=KEPT)
         self.counts: defaultdict[str, int] = defaultdict(int)  # a Counter takes ten times as long to count
         """Under `lock`: how often each kind of event came, "calls" of the compiled form from Python, those of
-        them that were "parts" of steps of training that ran as one call, and "cached" compilations."""
+        them that were "parts" of steps of training that ran as one call or that ended in Python ("fallbacks"), calls
+        that went to Python at once ("interpreted"), and "cached" compilations."""
         self.native_calls = np.zeros(1, np.int64)
         """Calls that went straight into native code, which counts them itself (`codegen.entry.Field.CALLS`)."""
         self.seconds = 0.0
@@ -159,8 +160,9 @@ class CompileLog:
                 self.seconds += seconds
         _say(self.name, event)
 
-    def runs_as_python(self, why: str) -> None:
-        self.add(PYTHON, why)
+    def runs_as_python(self, why: str, line: Loc | None) -> None:
+        """`line`: what keeps it from being compiled."""
+        self.add(PYTHON, why, line=line)
 
     def count(self, what: str) -> None:
         with self.lock:
@@ -230,13 +232,13 @@ class Explanation:
         self.events: list[Event] = list(log.events) if log is not None else []
         counts: Mapping[str, int] = defaultdict(int) if log is None else log.counts
         self.native_calls = int(log.native_calls[0]) if log is not None else 0
-        self.calls = self.native_calls + counts["calls"]
-        """Calls of the compiled form, those that ran as Python in the end included."""
+        self.calls = self.native_calls + counts["calls"] + counts["interpreted"]
+        """Calls of the hybridized block, those that ran as Python included."""
         self.parts_of_steps = counts["parts"]
         """Calls that waited for the end of a step of training, which then ran as one native call."""
         self.traces, self.compiles = counts[TRACED], counts[COMPILED] + counts[GRADIENT]
         self.cache_hits = counts["cached"]
-        self.fallbacks = counts["fallbacks"]
+        self.fallbacks = counts["fallbacks"] + counts["interpreted"]
         """Calls that ran as Python, operator by operator, although the block is hybridized."""
         self.seconds = log.seconds if log is not None else 0.0
         """What all compilations took."""
@@ -256,10 +258,12 @@ class Explanation:
             others = f", {self.fallbacks} of them ran as Python" if self.fallbacks else ""
             others += f", {self.parts_of_steps} as parts of whole steps of training" if self.parts_of_steps else ""
             yield f"  {_times(self.calls, 'call')}, {self.native_calls} of them straight into native code{others}"
+        if self.traces or self.compiles:
             hits = f", {self.cache_hits} from the object cache" if self.cache_hits else ""
+            kept = f"; {_times(self.kept, 'code')} kept, of at most {self.limit}" if self.limit else ""
             yield (
                 f"  traced {_times(self.traces, 'time')}, compiled {_times(self.compiles, 'time')} in "
-                f"{_duration(self.seconds)}{hits}; {_times(self.kept, 'code')} kept, of at most {self.limit}"
+                f"{_duration(self.seconds)}{hits}{kept}"
             )
         yield from (f"  steps of training: {steps}" for steps in self.steps)
         if len(self.events) > _PRINTED:

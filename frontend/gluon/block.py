@@ -338,6 +338,8 @@ class HybridBlock(Block):
                     raise
                 self._log_compilations().count("fallbacks")
                 _interpret(e)
+        elif self._active:
+            self._log_compilations().count("interpreted")
         return self._run_as_python(x, *args)
 
     def intermediates(self) -> dict[str, NDArray]:
@@ -548,7 +550,7 @@ def _interpret(error: ValueNeeded) -> None:
     *around, block = error.blocks
     for b in error.blocks:
         b._fast_call = None
-        b._log_compilations().runs_as_python(str(error).partition("\n")[0])
+        b._log_compilations().runs_as_python(str(error).partition("\n")[0], error.loc)
         if b._jit_cached is not None and not b._jit_cached.traces:  # other modes or arguments may be compiled
             b._drop_compiled("it runs as Python")
         b._jit_interpreted |= {is_training()}

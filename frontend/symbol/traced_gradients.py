@@ -30,10 +30,12 @@ def with_own_gradient(
 
     body = record_body(name, results, 0, run)
     if body.graph.draws(training=True):
+        loc = trace.loc()
         raise StateChange(
-            f"{name}.backward draws random numbers, which a compiled gradient cannot{quote(trace.loc())}",
+            f"{name}.backward draws random numbers, which a compiled gradient cannot{quote(loc)}",
             tuple(trace.blocks),
             again=False,
+            loc=loc,
         )
     count = len(results)
     captured = [o for o in body.origins if not isinstance(o, int)]

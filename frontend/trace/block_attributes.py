@@ -198,6 +198,7 @@ def check(log: Attributes) -> None:
             f"{quote(carried.loc)}",
             carried.blocks,
             again=True,
+            loc=carried.loc,
         )
     for s in changes:
         value = held(s.block, s.name)
@@ -218,6 +219,7 @@ def random_draws(where: tuple[Any, tuple[Any, ...]]) -> StateChange:
         f"{quote(loc)}\n  instead: F.random, whose numbers are drawn in every call",
         blocks,
         again=False,
+        loc=loc,
     )
 
 

@@ -526,11 +526,12 @@ class Recorder:
         `for_value`: raises ValueNeeded instead, for a program that is correct but needs an array's value.
         """
         advice = f"\n  write instead: {instead}" if instead else ""
-        text = f"{what}{quote(self.loc())}{advice}"
+        loc = self.loc()
+        text = f"{what}{quote(loc)}{advice}"
         if not for_value:
             raise TraceError(text)
         error = ValueNeeded(text)
-        error.blocks = tuple(self.blocks)
+        error.blocks, error.loc = tuple(self.blocks), loc
         raise error
 
 

@@ -156,9 +156,14 @@ def test_what_runs_as_python():
         net(ones(2, 4))
     found = net.explain()
     assert found.state == "hybridized, but runs as Python"
-    assert found.fallbacks == 1
+    assert (found.calls, found.fallbacks) == (1, 1)
     assert [part.name for part in found.inner] == [net[0].name, net[1].name]
     assert reasons(net[1], "runs as Python")
+    net(ones(2, 4))
+    for block in (net, net[1]):
+        found = block.explain()
+        assert (found.calls, found.fallbacks) == (2, 2) and "of at most 0" not in str(found)
+        assert found.events[-1].line.line == Counts.hybrid_forward.__code__.co_firstlineno + 1
 
 
 def test_blocks_inside_a_plain_block():
