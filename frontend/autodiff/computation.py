@@ -74,22 +74,23 @@ _LARGE = 1 << 16
 class Compiler:
     """Compiles the graphs of a recorded call. No value is prepared in advance: parameters change at every step.
 
-    `noted(code, seconds)` is called when code has been made, or found in the object cache."""
+    `noted(code, seconds, backward)` is called when code has been made, or found in the object cache; `backward`:
+    whether it is that of a gradient."""
 
     def __init__(
         self,
         backend: backends.Backend,
         options: dict[str, Any],
-        noted: Callable[[backends.Callee, float], object] = lambda callee, seconds: None,
+        noted: Callable[[backends.Callee, float, bool], object] = lambda callee, seconds, backward: None,
     ) -> None:
         self._backend, self._options, self._noted = backend, options, noted
 
     def __call__(self, graph: Graph) -> Run:
         began = time.perf_counter()
-        return self._made(self._backend(graph.with_attrs(params=()), self._options), began)
+        return self._made(self._backend(graph.with_attrs(params=()), self._options), began, _is_gradient(graph))
 
-    def _made(self, callee: backends.Callee, began: float) -> Run:
-        self._noted(callee, time.perf_counter() - began)
+    def _made(self, callee: backends.Callee, began: float, backward: bool) -> Run:
+        self._noted(callee, time.perf_counter() - began, backward)
         return CompiledRun(callee)
 
     def gradients(self, graph: Graph) -> KeptGradients | None:
@@ -99,16 +100,17 @@ class Compiler:
         key = self._backend.gradient_key(graph.with_attrs(params=()), self._options)
         return None if key is None else KeptGradients(graph.name, key)
 
-    def found(self, kept: KeptGradients | None, what: Hashable, graph: Callable[[], Graph]) -> Run | None:
-        """The code of a graph of a gradient, by what it computes, if the object cache has it."""
+    def found(self, kept: KeptGradients | None, what: tuple[Hashable, int], graph: Callable[[], Graph]) -> Run | None:
+        """The code of a graph of a gradient, by what it computes and its half (1: backward), if the object cache has
+        it."""
         began = time.perf_counter()
         key = kept and kept.read(("code", what), str)
         if not key or not isinstance(self._backend, backends.Keeping):
             return None
         callee = self._backend.kept(key, graph, self._options)
-        return None if callee is None else self._made(callee, began)
+        return None if callee is None else self._made(callee, began, what[1] == 1)
 
-    def of_gradient(self, kept: KeptGradients | None, what: Hashable, graph: Callable[[], Graph]) -> Run:
+    def of_gradient(self, kept: KeptGradients | None, what: tuple[Hashable, int], graph: Callable[[], Graph]) -> Run:
         """The code of a graph of a gradient, which is found the next time."""
         found = self.found(kept, what, graph)
         if found is None:
@@ -409,6 +411,10 @@ class Computation:
 def _of_gradient(graph: Graph) -> Graph:
     """The graph of a gradient, which tells `watch` of its results."""
     return graph.with_attrs(tells_progress=True)
+
+
+def _is_gradient(graph: Graph) -> bool:
+    return bool(graph.attrs.get("tells_progress"))
 
 
 def _calls_python(graph: Graph) -> bool:

@@ -31,8 +31,9 @@ _SHOWN = 3
 
 FIRST = "first call"
 
-TRACED, COMPILED, GRADIENT, PYTHON, DROPPED = "traced", "compiled", "compiled a gradient", "runs as Python", "dropped"
-"""What an event says."""
+TRACED, COMPILED, PYTHON, DROPPED = "traced", "compiled", "runs as Python", "dropped"
+FORWARD, BACKWARD = "compiled a forward half", "compiled a backward half"
+"""What an event says. The halves are those of a recorded call: one saves what the other, its gradient, reads."""
 
 
 class Signature(NamedTuple):
@@ -99,7 +100,7 @@ class Event:
     """Something that a call waited for, or that has consequences for later ones."""
 
     what: str
-    """TRACED, COMPILED, GRADIENT, PYTHON or DROPPED."""
+    """TRACED, COMPILED, FORWARD, BACKWARD, PYTHON or DROPPED."""
     why: str
     signature: str
     """What it is for; '' for all calls."""
@@ -156,7 +157,7 @@ class CompileLog:
             self.events.append(event)
             self.counts[what] += 1
             self.counts["cached"] += cached
-            if what in (COMPILED, GRADIENT):
+            if what in (COMPILED, FORWARD, BACKWARD):
                 self.seconds += seconds
         _say(self.name, event)
 
@@ -236,7 +237,7 @@ class Explanation:
         """Calls of the hybridized block, those that ran as Python included."""
         self.parts_of_steps = counts["parts"]
         """Calls that waited for the end of a step of training, which then ran as one native call."""
-        self.traces, self.compiles = counts[TRACED], counts[COMPILED] + counts[GRADIENT]
+        self.traces, self.compiles = counts[TRACED], sum(counts[what] for what in (COMPILED, FORWARD, BACKWARD))
         self.cache_hits = counts["cached"]
         self.fallbacks = counts["fallbacks"] + counts["interpreted"]
         """Calls that ran as Python, operator by operator, although the block is hybridized."""

@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 from gluonjit.autodiff.computation import Compiler, Computation, OpenComputation
 from gluonjit.autodiff.tiering import pays_at_once
 from gluonjit.base import MXNetError
-from gluonjit.codes.compile_log import COMPILED, GRADIENT, TRACED, CompileLog, Signature
+from gluonjit.codes.compile_log import BACKWARD, COMPILED, FORWARD, TRACED, CompileLog, Signature
 from gluonjit.codes.open_shapes import WHERE_DIVIDED, Declared, declared_open, fits
 from gluonjit.codes.store import CODES, Store
 from gluonjit.context import Context
@@ -351,8 +351,8 @@ class BlockCompiler:
         return replace(code, types=known.input_types(types), computation=computation, calls_left=left)
 
     def _recorded(self, known: Trace, signature: Signature, why: str) -> Callable[[], Computation]:
-        def note(callee: Callee, seconds: float) -> None:
-            self._note(GRADIENT, why, signature, callee, seconds)
+        def note(callee: Callee, seconds: float, backward: bool) -> None:
+            self._note(BACKWARD if backward else FORWARD, why, signature, callee, seconds)
 
         @functools.cache
         def computation() -> Computation:
