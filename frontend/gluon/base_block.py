@@ -109,6 +109,7 @@ class Block:
                     "blocks, please set 'params' at Block construction instead."
                 )
             self._reg_params[name] = value
+            value._attribute = f"self.{name} of {self.name}"
             self._structure_changed(f"parameter {name!r} was added to {self.name}")
         before = block_attributes.held(self, name)
         super().__setattr__(name, value)

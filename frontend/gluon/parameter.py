@@ -140,6 +140,11 @@ class Parameter(Releasable):
         self._var: symbol.Symbol | None = None
         self.grad_req = grad_req
 
+    _attribute = ""
+    """The latest attribute of a block that it was set to, in words."""
+    _is_listed = False
+    """Whether it is in a ParameterDict: only then `initialize` of a block finds it."""
+
     def __repr__(self) -> str:
         return f"{type(self).__name__} {self.name} (shape={self.shape}, dtype={self.dtype})"
 
@@ -348,6 +353,12 @@ class Parameter(Releasable):
                 "initialization happens during the first forward pass. Please pass one batch of data through the "
                 "network before accessing Parameters. You can also avoid deferred initialization by specifying "
                 "in_units, num_features, etc., for network layers. After net.initialize(), net(x) does it."
+            )
+        if self._attribute and not self._is_listed:
+            return RuntimeError(
+                f"Parameter '{self.name}' has not been initialized: it is {self._attribute}, but not one of that "
+                "block's parameters, so net.initialize() and net.collect_params() do not find it. In the block's "
+                f"__init__, make it by self.params.get('{self.name}', shape=…)"
             )
         return RuntimeError(
             f"Parameter '{self.name}' has not been initialized. Note that you should initialize parameters and create "

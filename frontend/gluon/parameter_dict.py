@@ -88,6 +88,7 @@ class ParameterDict:
         param = self._find(name)
         if param is None:
             param = self._params[name] = self._parameter(name, **kwargs)
+            param._is_listed = True
             return param
         for key, wanted in kwargs.items():
             stored = getattr(param, key, None)
@@ -122,6 +123,7 @@ class ParameterDict:
                     f"No constant named '{name}'. Please specify value if you want to create a new constant."
                 )
             param = self._params[name] = self._constant(name, value)
+            param._is_listed = True
         elif value is not None:
             if not isinstance(param, self._constant):
                 raise AssertionError(f"Parameter '{name}' already exists but it is not a constant.")
@@ -137,6 +139,7 @@ class ParameterDict:
                 raise AssertionError(
                     f"Cannot update self with other because they have different Parameters with the same name '{name}'"
                 )
+            param._is_listed = True
         self._params.update(other.items())
 
     def initialize(

@@ -229,6 +229,29 @@ def test_var():
     assert copy.deepcopy(param).var() is not param.var()
 
 
+@pytest.mark.parametrize("hybridized", (False, True))
+def test_a_parameter_that_its_block_does_not_list(hybridized):
+    class Scaled(gluon.HybridBlock):
+        def __init__(self, **kwargs):
+            super().__init__(**kwargs)
+            self.w = Parameter("w", shape=(4,))
+
+        def hybrid_forward(self, F, x, w):
+            return x * w
+
+    net = Scaled(prefix="net_")
+    net.initialize()
+    net.hybridize(hybridized)
+    x = mx.nd.ones((2, 4))
+    with pytest.raises(RuntimeError, match=r"it is self.w of net, but .* do not find it.*self.params.get\('w', shape"):
+        net(x)
+    net.params.update({"w": net.w})
+    with pytest.raises(RuntimeError, match="Note that you should"):
+        net(x)
+    net.initialize()
+    assert net(x).shape == (2, 4)
+
+
 def test_constant():
     constant = Constant("c", [[1, 2], [3, 4]])
     assert repr(constant) == "Constant c (shape=(2, 2), dtype=<class 'numpy.float32'>)"
