@@ -248,7 +248,10 @@ def _run(step: Pass, graph: Graph, arguments: Mapping[str, Any]) -> Graph:
             return with_regions(op, [done.get(body, body) for body in op.regions]) if op.regions else op
 
         graph = replace(graph, ops=tuple(map(changed, graph.ops)))
-    return step.run(graph, **arguments)
+    result = step.run(graph, **arguments)
+    if not isinstance(result, Graph):
+        raise IRError(f"it returned {'None' if result is None else f'a {type(result).__name__}'}, not a Graph")
+    return result
 
 
 def levels(pipeline: Pipeline, level: str) -> str:

@@ -259,6 +259,16 @@ def cache_key(raw: Mapping[str, Any]) -> Any:
     return key
 
 
+def _not_taken(op: Operator) -> list[str]:
+    """The attributes that are no keyword of the expansion: unknown ones, and those with the name of an operand."""
+    code = getattr(op.expand, "__code__", None)
+    if code is None or code.co_flags & inspect.CO_VARKEYWORDS:
+        return []
+    operands = 1 + (len(op.inputs) if isinstance(op.inputs, tuple) and not op.variadic else 0)
+    taken = code.co_varnames[min(operands, code.co_argcount) : code.co_argcount + code.co_kwonlyargcount]
+    return [key for key in op.attrs if key not in taken]
+
+
 OPERATORS: dict[str, Operator] = {}
 """Every operator by each of its names, canonical and aliases."""
 
@@ -270,6 +280,10 @@ def operator(
 
     def declare(expand: Callable[..., Any]) -> Operator:
         op = kind(name=name, expand=expand, aliases=tuple(aliases), **kwargs)
+        if refused := _not_taken(op):
+            raise MXNetError(
+                f"operator {name!r} has attributes that its function cannot take by name: {', '.join(refused)}"
+            )
         # A primitive may have an operator's name (`abs`): in the IR, operators carry the prefix `mx.`.
         opdef.register(op, f"mx.{name}")
         for key in (name, *aliases):

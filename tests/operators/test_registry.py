@@ -135,6 +135,13 @@ def test_unknown_operator():
         registry.get("Convolutoin")
 
 
+@pytest.mark.parametrize("name", ["b", "data", "scales"])
+def test_attributes_that_the_function_does_not_take(name):
+    with pytest.raises(MXNetError, match=f"'not_taken' has attributes .* cannot take by name: {name}$"):
+        registry.operator("not_taken", attrs={name: number(1.0)})(lambda b, data, *, scale: data)
+    assert "not_taken" not in OPERATORS
+
+
 def test_declared_twice():
     with pytest.raises((MXNetError, IRError), match="declared twice"):
         registry.operator("relu")(lambda b, data: data)

@@ -219,6 +219,15 @@ def test_big_constants_of_a_reproducer_lie_beside_it(passes, tmp_path):
     assert load(e.value.path).ops[0].attrs["value"].tobytes() == graph.ops[0].attrs["value"].tobytes()
 
 
+def test_a_pass_that_returns_no_graph(passes):
+    @register_pass("lose")
+    def lose(graph):
+        pass
+
+    with pytest.raises(PassError, match="^pass 'lose': it returned None, not a Graph"):
+        run_passes(parse_graph(TEXT), "lose")
+
+
 @pytest.mark.parametrize("verify_each", [False, True])
 @pytest.mark.parametrize("pipeline", ["forget", "fold, forget", "forget, dce", "forget, fold, remember"])
 def test_what_passes_make_is_verified(passes, pipeline, verify_each):
