@@ -189,6 +189,11 @@ def test_names():
     assert nd.numpy is nd.np and sym.numpy_extension is sym.npx
     with pytest.raises(AttributeError, match="did you mean 'concatenate'"):
         sym.np.concatenat  # noqa: B018
+    for names, name in ((mnp, "kron"), (nd.np, "median"), (mnp.linalg, "LinAlgError"), (sym.np.random, "poisson")):
+        with pytest.raises(AttributeError, match=f"{name}': NumPy has it, MXNet 1.9.1 does not"):
+            getattr(names, name)
+    with pytest.raises(ImportError, match="no 'kron' in 'gluonjit.numpy': NumPy has it"):
+        from gluonjit.numpy import kron  # noqa: F401
 
 
 # Both modes

@@ -174,9 +174,20 @@ def no_attribute(module: str, name: str, near: Iterable[str] = ()) -> AttributeE
     if not name.startswith("__"):
         if has(f"{module.partition('.')[2]}.{name}".lstrip(".")):
             text += f": {lacking(name)}"
+        elif _is_numpys(module, name):
+            text += f": {_NUMPYS}"
         else:
             text += did_you_mean(name, near)
     return AttributeError(text, name=None)  # with a name, Python would add a suggestion of its own
+
+
+_NUMPYS = f"NumPy has it, MXNet {VERSION} does not; NumPy's takes arrays of `x.asnumpy()`"
+
+
+def _is_numpys(module: str, name: str) -> bool:
+    """Whether NumPy has the name in the module that `gluonjit.numpy`, or one in it, stands for."""
+    _, found, inside = f"{module}.".partition(".numpy.")
+    return bool(found) and name in dir(sys.modules.get(f"numpy.{inside}".rstrip("."), None))
 
 
 def check_import(fullname: str) -> None:
@@ -187,6 +198,8 @@ def check_import(fullname: str) -> None:
     if has(fullname.partition(".")[2]):
         if getattr(package, name, None) is None:
             raise ImportError(f"cannot import name {name!r} from {module!r}: {lacking(name)}", name=fullname)
+    elif package is not None and _is_numpys(module, name):
+        raise ModuleNotFoundError(f"there is no {name!r} in {module!r}: {_NUMPYS}")
     elif package is not None and not name.startswith("_"):
         near = did_you_mean(name, (known for known in dir(package) if not known.startswith("_")))
         if "did you mean" in near:
