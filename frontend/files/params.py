@@ -159,7 +159,7 @@ class _Reader:
                 raise CheckpointError(f"{self.name} is one array of NumPy's (.npy); expected parameters, by name")
             if bytes(self.view[:4]) == b"\x7fELF":
                 raise CheckpointError(f"{self.name} is a shared library; expected parameters")
-            self.fail(f"the magic number is {magic:#x}", f"{MAGIC:#x}", 0)
+            self.fail(f"this is no file of parameters: the magic number is {magic:#x}", f"{MAGIC:#x}", 0)
         count = self.count("the number of arrays", least=17)
         arrays = [self.record(k) for k in range(count)]
         start = self.offset

@@ -67,6 +67,7 @@ def load_parameters(
         raise ValueError(f"{os.fspath(filename)} holds arrays without names, so it does not say for which parameters")
     if not any("." in name for name in loaded) and set(loaded) != set(params):
         # A file of 0.x: names are those of parameters, without the block's prefix.
+        exported = any(name.startswith(("arg:", "aux:")) for name in loaded)
         load_dict(
             block.collect_params(),
             loaded,
@@ -77,6 +78,7 @@ def load_parameters(
             block.prefix,
             cast_dtype,
             dtype_source,
+            _EXPORTED if exported else "",
         )
         return
     if not allow_missing:
@@ -99,6 +101,12 @@ def load_parameters(
                 f"which contains parameters {_brief(params)}. Set ignore_extra=True to ignore. "
             )
     assign_all(pairs, ctx, cast_dtype, dtype_source)
+
+
+_EXPORTED = (
+    ". `export` or a Module wrote it: SymbolBlock.imports reads such a file together with its -symbol.json, and "
+    "net.collect_params().load(file) into a net of the same prefix"
+)
 
 
 def save_dict(params: ParameterDict, filename: str | os.PathLike[str], strip_prefix: str) -> None:
@@ -134,10 +142,11 @@ def load_dict(
     restore_prefix: str = "",
     cast_dtype: bool = False,
     dtype_source: str = "current",
+    advice: str = "",
 ) -> None:
     """Sets `params` to the values in `loaded`, whose names lack `restore_prefix` and may begin with arg: or aux:.
 
-    Messages quote `source` as the origin of the values. AssertionErrors as in `load_parameters`.
+    Messages quote `source` as the origin of the values, and end with `advice`. AssertionErrors as in `load_parameters`.
     """
     check_prefix(params, restore_prefix)
     loaded = loaded or {}  # an empty file gives a list
@@ -147,6 +156,7 @@ def load_dict(
     hint = (
         f"Please make sure source and target networks have the same prefix.For more info on naming, please see {NAMING}"
     )
+    hint += advice
     for name in params if not allow_missing else ():
         if name not in arrays:
             raise AssertionError(

@@ -149,7 +149,10 @@ VALUES = np.ones(2, "f4")
 
 MALFORMED = {
     "nothing": (b"", "byte 0: the file ends within the file's header; expected 16 bytes, but 0 are left"),
-    "magic": (patched(0, "Q", 0x113), "byte 0: the magic number is 0x113; expected 0x112"),
+    "magic": (
+        patched(0, "Q", 0x113),
+        "byte 0: this is no file of parameters: the magic number is 0x113; expected 0x112",
+    ),
     "too many arrays": (patched(16, "Q", BIG), f"byte 16: the number of arrays is {BIG}; expected at most"),
     "version": (patched(24, "I", 0xF993FACB), "byte 24: array 0 begins with 0xf993facb; expected 0xf993fac8"),
     "storage": (patched(28, "i", 3), "byte 28: the storage type of array 0 is 3; expected 0 .dense."),

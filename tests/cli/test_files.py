@@ -124,7 +124,7 @@ def test_labels_are_filled_in(run):
         (("run", "none-symbol.json", "--input", "x.npy"), "cannot read none-symbol.json"),
         (("run", "x.npy"), "x.npy: its ending is not that of a model"),
         (("dump", "model.py:net", "net-0000.params", "--input", "1x3"), "net-0000.params: a parameters' file is for"),
-        (("inspect", "text.npy"), "text.npy: byte 0: the magic number"),
+        (("inspect", "text.npy"), "text.npy: byte 0: this is no file of parameters"),
         (("inspect", "net-0000.params", "net-0000.params"), "net-0000.params holds parameters"),
         (("inspect", "libnet.so"), "libnet.so is a shared library: `gluonjit serve`"),
         (("run", "libnet.so", "--input", "1x3"), "libnet.so is a shared library: `gluonjit serve`"),

@@ -73,6 +73,12 @@ def test_wrong_name(dense):
         SymbolBlock.imports("net-symbol.json", ["dat"], "net-0000.params")
 
 
+def test_exported_file_of_parameters(dense):
+    with pytest.raises(AssertionError, match="'weight' is missing .* SymbolBlock.imports reads such a file"):
+        dense.load_parameters("net-0000.params")
+    dense.collect_params().load("net-0000.params")
+
+
 def test_structured_file(dense):
     with raises(
         AssertionError,
