@@ -64,7 +64,7 @@ class Fetch:
 
     def at(self, tile: Tile, k: Any) -> Fetch:
         """What to prefetch from term k on."""
-        offset = tile.f.mul(k, self.step)
+        offset = tile.f.extent(tile.f.mul(k, self.step))
         # Not `inbounds`: what is prefetched need not exist.
         return replace(self, pointer=tile.f.op(f"getelementptr i8, ptr {self.pointer}, i64 {offset}"))
 

@@ -625,3 +625,18 @@ def test_code_serves_dimensions_of_any_name(object_cache, monkeypatch):
             f"f32[{rows},{columns}]"
         )
     assert [str(graph.inputs[0].type) for graph in made] == ["f32[n,m]"]
+
+
+def test_products_of_doubles_with_an_open_number_of_terms():
+    class Net(HybridBlock):
+        def hybrid_forward(self, F, a, b):
+            return F.dot(F.reshape(a, (0, -1)), F.reshape(b, (0, -1)), transpose_b=True)
+
+    net = Net()
+    net.hybridize(dynamic={"data0": {1: "t"}, "data1": {1: "t"}})
+    for t in (2, 3, 40):
+        a, b = _data(13, t, 8).astype("float64"), _data(8, t, 8).astype("float64")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            found = net(a, b).asnumpy()
+        np.testing.assert_allclose(found, a.asnumpy().reshape(13, -1) @ b.asnumpy().reshape(8, -1).T, rtol=1e-13)
