@@ -39,9 +39,9 @@ def row_major(order: str) -> None:
         raise NotImplementedError(f"order {order} is not supported: arrays are row-major")
 
 
-def row_major_cast(order: str) -> None:
+def row_major_cast(order: str | None) -> None:
     """ValueError for an order of elements that `astype` does not have."""
-    if order not in ("C", "K"):
+    if order not in ("C", "K", None):
         raise ValueError(f"order must be either 'K' or 'C', got {order!r}")
 
 

@@ -406,6 +406,7 @@ def test_arrays_are_row_major(x, hybridized):
     with pytest.raises(ValueError, match="order must be"):
         call(lambda a: a.astype("int32", order="F"))
     assert call(lambda a: a.reshape(3, 2, order="C").astype("int32", order="C")).shape == (3, 2)
+    assert call(lambda a: a.astype("int32", order=None)).dtype == np.int32
 
 
 def test_refusals(x):
