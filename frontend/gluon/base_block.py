@@ -297,33 +297,36 @@ class Block:
 
     def _structure_changed(self, why: str, alike: bool = False) -> None:
         """Drops the compiled code of this block and of every block that contains it. `alike`: see `_drop_compiled`."""
-        for block in (self, *self._blocks_around()):
-            block._drop_compiled(why, alike)
-
-    def _blocks_around(self) -> list[Block]:
-        """All blocks that contain this one, each once."""
-        found: dict[int, Block] = {}
+        seen: set[int] = set()
         waiting: list[Block] = [self]
         while waiting:
-            for parent in [ref() for ref in waiting.pop()._jit_parents]:
-                if parent is not None and parent is not self and id(parent) not in found:
-                    found[id(parent)] = parent
-                    waiting.append(parent)
-        return list(found.values())
-
-    def _hooks_changed(self) -> None:
-        """Drops the traces of blocks around this one: they have called the hooks of then. Its own code has no hooks."""
-        for block in self._blocks_around():
-            block._drop_compiled(f"a hook of {self.name} was registered or removed", alike=True)
+            block = waiting.pop()
+            if id(block) not in seen:
+                seen.add(id(block))
+                block._drop_compiled(why, alike)
+                waiting += [parent for ref in block._jit_parents if (parent := ref()) is not None]
 
     def _warn_of_traced_hooks(self) -> None:
-        around = [b.name for b in self._blocks_around() if b._active and not getattr(b, "_jit_interpreted", None)]
-        if around:
-            warnings.warn(
-                f"{around[0]} is hybridized and contains {self.name}: this hook is called when {around[0]} is traced, "
-                f"with symbols, and not in every call; after hybridize(False) of that block it is",
-                stacklevel=stacklevel(),
-            )
+        """Warns where a hook of this block will not be called in every call, as it is part of a block that is
+        compiled."""
+        seen: set[int] = set()
+        waiting: list[Block] = [self]
+        while waiting:
+            block = waiting.pop()
+            seen.add(id(block))
+            around = [parent for ref in block._jit_parents if (parent := ref()) is not None and id(parent) not in seen]
+            for parent in around:
+                if not any(child is block for child in parent._children.values()):
+                    continue  # it was replaced
+                if parent._active and not getattr(parent, "_jit_interpreted", None):
+                    warnings.warn(
+                        f"{parent.name} is hybridized and contains {self.name}: this hook is not called in every call, "
+                        f"but with symbols when {parent.name} is traced, as in MXNet. Register it on {parent.name}, or "
+                        "call hybridize(False) first",
+                        stacklevel=stacklevel(),
+                    )
+                    return
+                waiting.append(parent)
 
     def _drop_compiled(self, why: str, alike: bool = False) -> None:
         """Drops compiled code; a plain block has none. `why`: the reason, for the log. `alike`: most of
@@ -377,18 +380,18 @@ class Block:
         raise NotImplementedError(f"{type(self).__name__} defines no forward(self, x, ...)")
 
     def register_forward_pre_hook(self, hook: Callable[[Block, tuple[Any, ...]], None]) -> HookHandle:
-        """Registers `hook(block, inputs)` to be called before every `forward`: of a block inside a hybridized one,
-        before it is traced, with symbols."""
+        """Registers `hook(block, inputs)` to be called before every `forward`; inside a hybridized block, when it is
+        traced, with symbols."""
         handle = HookHandle()
-        handle.attach(self._forward_pre_hooks, hook, self)
+        handle.attach(self._forward_pre_hooks, hook)
         self._warn_of_traced_hooks()
         return handle
 
     def register_forward_hook(self, hook: Callable[[Block, tuple[Any, ...], Any], None]) -> HookHandle:
-        """Registers `hook(block, inputs, outputs)` to be called after every `forward`: of a block inside a hybridized
-        one, after it is traced, with symbols."""
+        """Registers `hook(block, inputs, outputs)` to be called after every `forward`; inside a hybridized block,
+        when it is traced, with symbols."""
         handle = HookHandle()
-        handle.attach(self._forward_hooks, hook, self)
+        handle.attach(self._forward_hooks, hook)
         self._warn_of_traced_hooks()
         return handle
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gluonjit.gluon.utils import HookHandle, tensor_kinds
+from gluonjit.gluon.utils import tensor_kinds
 from gluonjit.ndarray import NDArray
 from gluonjit.symbol import Symbol
 
@@ -59,8 +59,7 @@ def _recording_layers(block: Block, record: Callable[[Block, Any, Any], None]) -
             layer.__dict__["_active"] = False
             hybridized[-1]._fast_call = None
         if not layer._is_container:
-            handles.append(handle := HookHandle())
-            handle.attach(layer._forward_hooks, record)  # no trace is to call it, so none is dropped
+            handles.append(layer.register_forward_hook(record))
 
     try:
         block.apply(watch)

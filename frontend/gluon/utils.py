@@ -176,27 +176,19 @@ class HookHandle:
     def __init__(self) -> None:
         self._hooks: Callable[[], Any] | None = None
         self._id: int | None = None
-        self._block: Callable[[], Any] | None = None
 
-    def attach(self, hooks: dict[int, Callable[..., Any]], hook: Callable[..., Any], block: Any = None) -> None:
-        """Adds the hook. `block`: whose hooks they are, which is told when they change (`_hooks_changed`)."""
+    def attach(self, hooks: dict[int, Callable[..., Any]], hook: Callable[..., Any]) -> None:
         if self._hooks is not None:
             raise AssertionError("The same handle cannot be attached twice.")
         self._id = id(hook)
         hooks[self._id] = hook
         self._hooks = weakref.ref(hooks)
-        if block is not None:
-            self._block = weakref.ref(block)
-            block._hooks_changed()
 
     def detach(self) -> None:
         """Removes the hook. Does nothing if it was removed before or the block no longer exists."""
         hooks = self._hooks() if self._hooks is not None else None
-        if hooks is None or hooks.pop(self._id, None) is None:
-            return
-        block = self._block() if self._block is not None else None
-        if block is not None:
-            block._hooks_changed()
+        if hooks is not None:
+            hooks.pop(self._id, None)
 
     def __enter__(self) -> HookHandle:
         return self
@@ -204,15 +196,13 @@ class HookHandle:
     def __exit__(self, *exc: object) -> None:
         self.detach()
 
-    # A weak reference cannot be pickled; what it points to can.
-    def __getstate__(self) -> tuple[Any, int | None, Any]:
-        hooks, block = (ref() if ref is not None else None for ref in (self._hooks, self._block))
-        return hooks, self._id, block
+    # A weak reference cannot be pickled; the dictionary it points to can.
+    def __getstate__(self) -> tuple[Any, int | None]:
+        return (self._hooks() if self._hooks is not None else None, self._id)
 
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        hooks, self._id, *block = state
+    def __setstate__(self, state: tuple[Any, int | None]) -> None:
+        hooks, self._id = state
         self._hooks = weakref.ref(hooks if hooks is not None else collections.OrderedDict())
-        self._block = weakref.ref(block[0]) if block and block[0] is not None else None
 
 
 def shape_is_known(shape: tuple[int, ...] | None) -> bool:
