@@ -1,5 +1,6 @@
 """What every test may use."""
 
+import contextlib
 import gc
 import os
 from pathlib import Path
@@ -17,7 +18,7 @@ TESTS = ROOT / "tests"
 
 
 def pytest_configure(config):
-    # The user's own cache is none of our business. See `compiled_fast` and `object_cache`.
+    # The user's own cache is none of our business. See `compiling` and `object_cache`.
     os.environ["GLUONJIT_CACHE"] = "0"
     # Workers and other processes share the cores, on which more threads of NumPy's products would spin in turn.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -42,7 +43,7 @@ def pytest_collection_modifyitems(config, items):
     items.sort(key=lambda item: (item.get_closest_marker("slow") is None, item.path))
     yield
     if hasattr(config, "workerinput"):
-        items[:] = batched(items, shared=("leaves_no_trace", "compiled_fast", "request", "tmp_path_factory"))
+        items[:] = batched(items, shared=("leaves_no_trace", "compiled_folder", "request", "tmp_path_factory"))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -64,7 +65,7 @@ SECONDS = 600
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item, nextitem):
     end_when_stuck(SECONDS + 60)
-    with limited(SECONDS):
+    with limited(SECONDS), compiling(item.path):
         result = yield
     if nextitem is not None and nextitem.path != item.path:
         _freeze()
@@ -110,22 +111,30 @@ AS_USERS_RUN = {
 random programs in, among others; kernels that are run by themselves are compiled at level 0."""
 
 
-@pytest.fixture(autouse=True)
-def compiled_fast(request, tmp_path_factory, leaves_no_trace):
+@contextlib.contextmanager
+def compiling(test_file: Path):
     """For tests of `FRONT_END`, an object cache, empty at first; for those of `VERIFIED`, passes that are verified; for
-    those that are `FAST`, and not `AS_USERS_RUN`, LLVM's level 0."""
-    path = request.path.relative_to(TESTS)
-    folder = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent
+    those that are `FAST`, and not `AS_USERS_RUN`, LLVM's level 0. For fixtures of modules and sessions it holds
+    as well, which is why it is no fixture: those of a test begin after them."""
+    path = test_file.relative_to(TESTS)
     with pytest.MonkeyPatch.context() as changes:
         if path.parts[0] in FRONT_END:
             changes.delenv("GLUONJIT_CACHE")
-            changes.setenv("GLUONJIT_CACHE_DIR", str(folder / "compiled"))
         if path.parts[0] in VERIFIED:
             changes.setenv("GLUONJIT_VERIFY_EACH", "1")
         if not FAST.isdisjoint((path.parts[0], path.as_posix())) and path.as_posix() not in AS_USERS_RUN:
             changes.setenv("GLUONJIT_LLVM_LEVEL", "0")
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_folder(tmp_path_factory):
+    """Where all workers keep what they compile for tests of `FRONT_END`."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    with pytest.MonkeyPatch.context() as changes:
+        changes.setenv("GLUONJIT_CACHE_DIR", str(folder / "compiled"))
         yield
 
 
