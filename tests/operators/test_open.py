@@ -26,6 +26,7 @@ from gluonjit.runtime.build import expands_alike
 from support.compare import assert_close
 
 from . import samples
+from .answers import DRAW_ALIKE
 from .running import with_key
 
 N = named("n")
@@ -38,13 +39,6 @@ NEED_SIZES = set(
     "_npi_pad _npi_pinv slice _slice_assign _slice_assign_scalar".split()
 )
 """Operators of which a sample cannot be open along its first axis."""
-
-REJECTING = ("gamma", "poisson", "negative_binomial", "generalized_negative_binomial")
-DRAW_ALIKE = {f"_{kind}_{name}" for name in REJECTING for kind in ("random", "sample")}
-DRAW_ALIKE |= {f"_random_{name}_like" for name in REJECTING} | {"_npi_gamma"}
-DRAW_ALIKE -= {"_random_gamma", "_random_poisson", "_random_negative_binomial"}
-DRAW_ALIKE -= {"_random_negative_binomial_like", "_sample_negative_binomial"}
-"""Operators whose graphs, of 650 ops, hold nothing but what those of other operators hold."""
 
 NAMES = [
     name
