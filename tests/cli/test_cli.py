@@ -15,6 +15,7 @@ import pytest
 
 from gluonjit.tools import cli
 from gluonjit.tools.cli import main, make_parser
+from support.documents import QUICK
 
 SUM = """graph @sum() {
   %a: f32[] = constant() {value = 1} %b: f32[] = constant() {value = 2} %c = add(%a, %b)
@@ -224,9 +225,6 @@ def test_reports(run):
     assert "LLVM" in run("doctor")[1]
 
 
-FAST = {"bench": " --rounds 1 --seconds 0.001", "profile": " --calls 1"}
-
-
 def examples(command):
     """The lines under "example:" in a command's help."""
     actions = [a for a in make_parser()._actions if a.choices and command in a.choices]
@@ -269,8 +267,8 @@ def test_examples_in_the_help_can_be_pasted(run, command, root, tmp_path, monkey
             line = example.replace("gluonjit ", f"{sys.executable} -m gluonjit ")
             subprocess.run(line, shell=True, check=True, capture_output=True)
             continue
-        _, *words = shlex.split(example + FAST.get(command, ""))
-        status, out, err = run(*words)
+        _, *words = shlex.split(example)
+        status, out, err = run(*words, *QUICK.get(command, []))
         assert status == 0 and out, err
 
 
