@@ -33,8 +33,9 @@ class _Symbol(NumpyMethods, Symbol):  # type: ignore[misc]
         """The same graph, with the semantics of `mx.sym`."""
         return Symbol(self._heads)
 
-    def astype(self, dtype: Any, **kwargs: Any) -> Any:
+    def astype(self, dtype: Any, order: str | None = "K", **kwargs: Any) -> Any:
         """A copy with another element type."""
+        row_major_cast(order)
         return apply("_npi_cast", (self,), {"dtype": dtype})
 
     def __iter__(self) -> Iterator[Any]:

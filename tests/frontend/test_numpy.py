@@ -400,6 +400,7 @@ def test_arrays_are_row_major(x, hybridized):
         lambda a: a.reshape((3, 2), order="A"),
         lambda a: a.flatten(order="F"),
         lambda a: a.copy(order="F"),
+        lambda a: a.ravel(order="F"),
     ):
         with pytest.raises(NotImplementedError, match="row-major"):
             call(refused)
@@ -407,6 +408,9 @@ def test_arrays_are_row_major(x, hybridized):
         call(lambda a: a.astype("int32", order="F"))
     assert call(lambda a: a.reshape(3, 2, order="C").astype("int32", order="C")).shape == (3, 2)
     assert call(lambda a: a.astype("int32", order=None)).dtype == np.int32
+    assert call(lambda a: a.ravel(order="K")).shape == (6,)
+    with pytest.raises(ValueError, match="order must be"):
+        mx.sym.var("a").as_np_ndarray().astype("int32", order="F")
 
 
 def test_refusals(x):
