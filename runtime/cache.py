@@ -129,9 +129,8 @@ def _functions(graph: Graph) -> Iterator[object]:
 
 def _passes(pipeline: str) -> Iterator[object]:
     """The functions of the passes registered so far; other passes are this package's, and imported when they run."""
-    name = "gluonjit.passes.manager"
-    if name in sys.modules:  # else it is useless if all is cached
-        manager = import_module(name)  # waits where another thread is importing it
+    if "gluonjit.passes.manager" in sys.modules:  # else it is useless if all is cached
+        manager = import_module("gluonjit.passes.manager")  # waits where another thread is importing it
         registered = manager.registered_passes()
         for name, _ in manager.parse_pipeline(pipeline):
             if name in registered:

@@ -7,7 +7,7 @@ import sys
 import warnings
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import NoneType
 from typing import Any
 
@@ -297,36 +297,34 @@ class Block:
 
     def _structure_changed(self, why: str, alike: bool = False) -> None:
         """Drops the compiled code of this block and of every block that contains it. `alike`: see `_drop_compiled`."""
+        for block in self._blocks_around():
+            block._drop_compiled(why, alike)
+
+    def _blocks_around(self, now: bool = False) -> Iterator[Block]:
+        """This block and all that contain it, each once; unless `now`, those as well that did."""
         seen: set[int] = set()
         waiting: list[Block] = [self]
         while waiting:
             block = waiting.pop()
-            if id(block) not in seen:
-                seen.add(id(block))
-                block._drop_compiled(why, alike)
-                waiting += [parent for ref in block._jit_parents if (parent := ref()) is not None]
+            if id(block) in seen:
+                continue
+            seen.add(id(block))
+            yield block
+            parents = [parent for ref in block._jit_parents if (parent := ref()) is not None]
+            waiting += [p for p in parents if not now or any(child is block for child in p._children.values())]
 
     def _warn_of_traced_hooks(self) -> None:
         """Warns where a hook of this block will not be called in every call, as it is part of a block that is
         compiled."""
-        seen: set[int] = set()
-        waiting: list[Block] = [self]
-        while waiting:
-            block = waiting.pop()
-            seen.add(id(block))
-            around = [parent for ref in block._jit_parents if (parent := ref()) is not None and id(parent) not in seen]
-            for parent in around:
-                if not any(child is block for child in parent._children.values()):
-                    continue  # it was replaced
-                if parent._active and not getattr(parent, "_jit_interpreted", None):
-                    warnings.warn(
-                        f"{parent.name} is hybridized and contains {self.name}: this hook is not called in every call, "
-                        f"but with symbols when {parent.name} is traced, as in MXNet. Register it on {parent.name}, or "
-                        "call hybridize(False) first",
-                        stacklevel=stacklevel(),
-                    )
-                    return
-                waiting.append(parent)
+        for block in self._blocks_around(now=True):
+            if block is not self and block._active and not getattr(block, "_jit_interpreted", None):
+                warnings.warn(
+                    f"{block.name} is hybridized and contains {self.name}: this hook is not called in every call, "
+                    f"but with symbols when {block.name} is traced, as in MXNet. Register it on {block.name}, or "
+                    "call hybridize(False) first",
+                    stacklevel=stacklevel(),
+                )
+                return
 
     def _drop_compiled(self, why: str, alike: bool = False) -> None:
         """Drops compiled code; a plain block has none. `why`: the reason, for the log. `alike`: most of
