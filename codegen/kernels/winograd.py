@@ -210,7 +210,7 @@ class _Winograd:
 
         for narrow in panel_variants(f, self.dtype, self.filters, columns, panel, rows=rows):
             # Columns that do not exist are zeros in the weights, and are never read in scratch memory.
-            tile = Tile(f, self.dtype, narrow.vectors, usual=narrow.usual)
+            tile = Tile(f, self.dtype, narrow.vectors, usual=narrow.usual or rows * narrow.vectors)
             # The last tiles of all may not fill a register tile. Of many, they are computed with what happens to be in
             # the memory after them, which spares the code for a lower one.
             if is_nearly_filled(self.count, rows) if isinstance(self.count, int) else self.for_any:
@@ -222,9 +222,8 @@ class _Winograd:
                 with f.for_(0, whole, hint="tile") as loop:
                     register_tile(tile, loop.index, rows)
                 if rest := self.count % rows:
-                    low = Tile(f, self.dtype, narrow.vectors, usual=tile.usual or rows * narrow.vectors)
                     with f.if_(f.op(f"icmp ne i64 {f.mul(whole, rows)}, {slots}")):
-                        register_tile(low, whole, rest)
+                        register_tile(tile, whole, rest)
                 continue
             lower = lower_heights(self.count, rows)
             whole = f.div(f.add(slots, rows - 1 - max(lower, default=0)), rows)
