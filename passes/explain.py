@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from gluonjit.common.quantities import noun_text
 from gluonjit.ir.annotations import KERNEL, STRIDES, THREADS
 from gluonjit.ir.buffers import is_view, runs_kernel
 from gluonjit.ir.cost import transfer_and_computing
@@ -64,7 +65,7 @@ def table(graph: Graph, target: Machine) -> str:
     total = sum(r.microseconds for r in rows)
     threads = int(graph.attrs.get("threads", 1))
     lines.append(
-        f"{len(rows)} kernel{'s' if len(rows) != 1 else ''}, {total:.0f} µs expected on one core{assumed(graph)}, "
+        f"{noun_text(len(rows), 'kernel')}, {total:.0f} µs expected on one core{assumed(graph)}, "
         f"{f'work for up to {threads}' if threads > 1 else 'work for 1'} thread{'s' if threads > 1 else ''}; "
         f"{views} views, {prepared} parts prepared when a parameter changes"
     )

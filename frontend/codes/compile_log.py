@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from gluonjit.common.quantities import noun_text
 from gluonjit.context import Context
 from gluonjit.ir.graph import Loc
 from gluonjit.ir.types import TensorType
@@ -258,12 +259,12 @@ class Explanation:
         if self.calls or self.events:
             others = f", {self.fallbacks} of them ran as Python" if self.fallbacks else ""
             others += f", {self.parts_of_steps} as parts of whole steps of training" if self.parts_of_steps else ""
-            yield f"  {_times(self.calls, 'call')}, {self.native_calls} of them straight into native code{others}"
+            yield f"  {noun_text(self.calls, 'call')}, {self.native_calls} of them straight into native code{others}"
         if self.traces or self.compiles:
             hits = f", {self.cache_hits} from the object cache" if self.cache_hits else ""
-            kept = f"; {_times(self.kept, 'code')} kept, of at most {self.limit}" if self.limit else ""
+            kept = f"; {noun_text(self.kept, 'code')} kept, of at most {self.limit}" if self.limit else ""
             yield (
-                f"  traced {_times(self.traces, 'time')}, compiled {_times(self.compiles, 'time')} in "
+                f"  traced {noun_text(self.traces, 'time')}, compiled {noun_text(self.compiles, 'time')} in "
                 f"{_duration(self.seconds)}{hits}{kept}"
             )
         yield from (f"  steps of training: {steps}" for steps in self.steps)
@@ -283,10 +284,6 @@ def explained(block: Any, steps: Iterable[ExplainedSteps] = ()) -> Explanation:
 
 def _has_log(block: Any) -> bool:
     return block._jit_log is not None or any(map(_has_log, block._children.values()))
-
-
-def _times(n: int, what: str) -> str:
-    return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
 def _duration(seconds: float) -> str:

@@ -13,7 +13,7 @@ def seconds_text(seconds: float) -> str:
 
 def noun_text(number: int, one: str, more: str = "") -> str:
     """`1 place`, `2 places`. `more`: what `one` is called where there is another number of them."""
-    return f"{number:,} {one if number == 1 else more or f'{one}s'}"
+    return f"{number} {one if number == 1 else more or f'{one}s'}"
 
 
 def bytes_text(nbytes: float) -> str:

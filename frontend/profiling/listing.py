@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from gluonjit.common.quantities import bytes_text, count_text, number_text, seconds_text
+from gluonjit.common.quantities import bytes_text, count_text, noun_text, number_text, seconds_text
 from gluonjit.files.array_names import shown
 from gluonjit.profiling.advice import advice
 from gluonjit.profiling.measured import Kernel, Layer, Profile, Program, percentile
@@ -102,8 +102,8 @@ def _parts_inside(profile: Profile) -> list[float]:
 
 def _program(p: Program, profile: Profile, top: int, kernels: bool) -> str:
     inputs = ", ".join(p.inputs[:3]) + (f", … {len(p.inputs)} in all" if len(p.inputs) > 3 else "")
-    calls = f"{len(p.calls)} call" + ("s" if len(p.calls) != 1 else "")
-    on = f"{p.threads} thread" + ("s" if p.threads != 1 else "")
+    calls = noun_text(len(p.calls), "call")
+    on = noun_text(p.threads, "thread")
     if p.threads > 1 and min(p.thread_calls) < len(p.calls):
         on = f"up to {on}, {len(p.calls) - p.thread_calls[1]} of them on one"
     way = max(p.seconds - p.kernel_seconds - p.wait_seconds, 0.0)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gluonjit._version import version
+from gluonjit.common.quantities import noun_text
 from gluonjit.ir.types import IRError
 from gluonjit.tools.cli import files
 from gluonjit.tools.cli.models import add_model, add_train_mode, load_model
@@ -101,7 +102,7 @@ def _problems(arguments: argparse.Namespace) -> Sequence[Any]:
 
 def _summary(problems: Sequence[Any]) -> str:
     counts = Counter(p.severity for p in problems)
-    parts = [f"{n} {kind}{'' if n == 1 else 's'}" for kind in _LEVELS if (n := counts[kind])]
+    parts = [noun_text(n, kind) for kind in _LEVELS if (n := counts[kind])]
     return ", ".join(parts)
 
 
