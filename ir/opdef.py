@@ -150,7 +150,7 @@ class Primitive(OpDef):
             value = attrs.get(key, default)
             if value is REQUIRED:
                 raise IRError(f"{self.name} needs the attribute {key!r}")
-            out[key] = as_dtype(value) if key == "dtype" else canonical(value)
+            out[key] = as_dtype(value) if key == "dtype" and value is not None else canonical(value)
         return {**out, **notes} if notes else out
 
     def infer(

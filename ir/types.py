@@ -62,12 +62,15 @@ F32 = DType("f32", np.dtype(np.float32), "f", 32)
 F64 = DType("f64", np.dtype(np.float64), "f", 64)
 I8 = DType("i8", np.dtype(np.int8), "i", 8)
 U8 = DType("u8", np.dtype(np.uint8), "u", 8)
+I16 = DType("i16", np.dtype(np.int16), "i", 16)
+"""No array of a program has it: 8-bit integers are multiplied in it."""
 I32 = DType("i32", np.dtype(np.int32), "i", 32)
 I64 = DType("i64", np.dtype(np.int64), "i", 64)
 BOOL = DType("bool", np.dtype(np.bool_), "b", 1)
 
-DTYPES: dict[str, DType] = {d.name: d for d in (F16, BF16, F32, F64, I8, U8, I32, I64, BOOL)}
-_BY_NUMPY: dict[np.dtype, DType] = {d.numpy: d for d in DTYPES.values()}
+DTYPES: dict[str, DType] = {d.name: d for d in (F16, BF16, F32, F64, I8, U8, I16, I32, I64, BOOL)}
+_OF_ARRAYS: dict[np.dtype, DType] = {d.numpy: d for d in DTYPES.values()}
+_BY_NUMPY: dict[np.dtype, DType] = {d.numpy: d for d in DTYPES.values() if d is not I16}
 
 
 def dtype(spec: Any) -> DType:
@@ -180,12 +183,13 @@ def type_of(x: Any) -> TensorType:
     own = getattr(x, "type", None)
     if isinstance(own, TensorType):
         return own
-    return TensorType(dtype(x.dtype), tuple(x.shape))
+    return TensorType(dtype_of(x), tuple(x.shape))
 
 
 def dtype_of(x: Any) -> DType:
     """The element type of a Value, an ndarray or a NumPy scalar."""
-    return dtype(x.dtype)
+    spec = x.dtype
+    return _OF_ARRAYS.get(spec) or dtype(spec)
 
 
 def broadcast_shapes(*shapes: tuple[Extent, ...]) -> tuple[Any, ...]:

@@ -56,7 +56,7 @@ def _distributed(b: Builder, op: Op, operands: tuple[Value, ...]) -> Sequence[Va
     results = dict(zip(kept, new)) | {k: new[len(kept) - carried + k] for k in range(carried, len(op.results))}
     for s in sums:
         axes = tuple((0, *(k + 1 for k in contracted)) for contracted in s.product.attrs["contract"])
-        product = b.dot_general(*(whole[v] for v in s.product.operands), contract=axes)
+        product = b.dot_general(*(whole[v] for v in s.product.operands), contract=axes, dtype=s.product.attrs["dtype"])
         if s.turned is not None:
             product = b.transpose(product, perm=s.turned.attrs["perm"])
         results[s.carried] = b.add(operands[s.carried], product)

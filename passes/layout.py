@@ -307,7 +307,7 @@ def _dense(b: Builder, op: Op, operands: list[_Layouts]) -> _Layouts | None:
     w = b.reshape(w, shape=(*w.shape[:axis_w], *terms, *w.shape[axis_w + 1 :]))
     here = first_perm(1 + len(terms))[1:]
     there = tuple(range(axis_w, axis_w + len(terms)))
-    return _Layouts(b, b.dot_general(x.source.last(), w, contract=(here, there)))
+    return _Layouts(b, b.dot_general(x.source.last(), w, contract=(here, there), dtype=op.attrs["dtype"]))
 
 
 _RULES: dict[str, Callable[[Builder, Op, list[_Layouts]], _Layouts | None]] = {

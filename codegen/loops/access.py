@@ -421,7 +421,7 @@ class Access(Indices):
             zero = "zeroinitializer" if lanes else "0"
             return val(self.f.pure(f"icmp ne {kind} {loaded}, {zero}", scope), BOOL)
         memory = self.in_memory(dtype)
-        if memory == "i16":
+        if memory == "i16" and dtype.is_float:
             n, e = (f"<{self.width} x ", ">") if lanes else ("", "")
             bits = self.f.pure(f"zext {n}i16{e} {loaded} to {n}i32{e}", scope)
             return self.from_bits(val(bits, I32), dtype)
@@ -435,7 +435,7 @@ class Access(Indices):
         if value.dtype is BOOL:
             return self.f.pure(f"zext {n}i1{e} {value.ssa} to {n}i8{e}", value.scope)
         memory = self.in_memory(value.dtype)
-        if memory == "i16":
+        if memory == "i16" and value.dtype.is_float:
             # The value is rounded already: for bf16 the bits are simply the upper half.
             if value.dtype is BF16:
                 bits = self.emit("lshr {t} {0}, {1}", I32, self.bitcast(value, I32), self.constant(16, I32))

@@ -269,7 +269,7 @@ class Values:
 
 
 _PLACES = ("{0}", "{1}", "{2}", "{3}")
-_SUFFIX = {"float": "f32", "double": "f64", "i1": "i1", "i8": "i8", "i32": "i32", "i64": "i64"}
+_SUFFIX = {"float": "f32", "double": "f64", "i1": "i1", "i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64"}
 
 
 def wrapped(value: int, dtype: DType) -> int:

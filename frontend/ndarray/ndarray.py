@@ -22,7 +22,7 @@ from gluonjit.context import Context, cpu, placed
 from gluonjit.files import params
 from gluonjit.ir.opdef import did_you_mean
 from gluonjit.ir.quiet import quiet
-from gluonjit.ir.types import DTYPES, IRError, dtype, type_of
+from gluonjit.ir.types import DTYPES, I16, IRError, dtype, type_of
 from gluonjit.language import late, rng
 from gluonjit.language import mxnet_names as _mxnet_names
 from gluonjit.language.array import Array, add_methods
@@ -636,7 +636,7 @@ def _check_scalar_key(key: Any) -> None:
         raise IndexError("scalar tensor can only accept `()` and `:` as index")
 
 
-_ELEMENT_TYPES = {d.numpy for d in DTYPES.values()}
+_ELEMENT_TYPES = {d.numpy for d in DTYPES.values() if d is not I16}
 
 
 def element_type(spec: Any) -> np.dtype:
@@ -645,7 +645,10 @@ def element_type(spec: Any) -> np.dtype:
     if not isinstance(spec, (str, type, np.dtype)):
         spec = getattr(spec, "dtype", spec)
     try:
-        return dtype(spec).numpy
+        found = dtype(spec)
+        if found is I16:  # its name, which no program knows
+            raise IRError(f"unsupported element type {spec!r}")
+        return found.numpy
     except IRError as e:
         np.dtype(spec)
         raise MXNetError(str(e)) from None

@@ -1,6 +1,7 @@
 """`dot_general`: products of tensors summed over chosen axes, with batch axes; covers every matmul.
 
-Float16 and bfloat16 are summed in float32 and rounded once; integers wrap.
+Float16 and bfloat16 are summed in float32 and rounded once; integers wrap. The result may have a wider `dtype` than the
+operands, which are converted to it before they are multiplied.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import numpy as np
 
 from gluonjit.ir.opdef import REQUIRED, primitive
 from gluonjit.ir.primitives.checks import NUMERIC, check_axes, check_kind, check_same_dtype
-from gluonjit.ir.primitives.reduction import accumulator
-from gluonjit.ir.types import IRError, TensorType, dtype_of
+from gluonjit.ir.primitives.reduction import sums_of
+from gluonjit.ir.types import DType, IRError, TensorType, dtype_of
 
 if TYPE_CHECKING:
     from gluonjit.ir.graph import Emitter
@@ -42,7 +43,7 @@ def free_axes(rank: int, contract: Sequence[int], batch: Sequence[int]) -> tuple
     return tuple(k for k in range(rank) if k not in contract and k not in batch)
 
 
-def _infer(a: TensorType, b: TensorType, contract: Any, batch: Any) -> TensorType:
+def _infer(a: TensorType, b: TensorType, contract: Any, batch: Any, dtype: DType | None) -> TensorType:
     check_same_dtype(a, b)
     check_kind(a, NUMERIC)
     _pair("contract", contract, a, b)
@@ -50,7 +51,7 @@ def _infer(a: TensorType, b: TensorType, contract: Any, batch: Any) -> TensorTyp
     for x, side in ((a, 0), (b, 1)):
         if set(contract[side]) & set(batch[side]):
             raise IRError(f"an axis of {x} is both summed over and a batch axis")
-    return TensorType(a.dtype, _plan(a.shape, b.shape, _tuples(contract), _tuples(batch))[-1])
+    return TensorType(sums_of(a.dtype, dtype)[1], _plan(a.shape, b.shape, _tuples(contract), _tuples(batch))[-1])
 
 
 def _tuples(pair: AxisPair) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -74,12 +75,12 @@ def _plan(a: tuple[int, ...], b: tuple[int, ...], contract: Any, batch: Any) -> 
     )
 
 
-def _eval(a: np.ndarray, b: np.ndarray, contract: AxisPair, batch: AxisPair) -> np.ndarray:
+def _eval(a: np.ndarray, b: np.ndarray, contract: AxisPair, batch: AxisPair, dtype: DType | None) -> np.ndarray:
     if a.dtype != b.dtype:
         raise TypeError(f"product of {a.dtype} and {b.dtype}")
-    dtype = dtype_of(a)
-    wide = accumulator(dtype)
-    if wide is not dtype:
+    own = dtype_of(a)
+    wide, dtype = sums_of(own, dtype)
+    if wide is not own:
         a, b = a.astype(wide.numpy), b.astype(wide.numpy)
     if a.ndim == 2 and b.ndim == 2 and len(contract[0]) == 1 and not batch[0]:
         y = np.matmul(a if contract[0][0] == 1 else a.T, b if contract[1][0] == 0 else b.T)
@@ -89,8 +90,8 @@ def _eval(a: np.ndarray, b: np.ndarray, contract: AxisPair, batch: AxisPair) -> 
     return y if wide is dtype else y.astype(dtype.numpy)
 
 
-def _quick(a: TensorType, b: TensorType, contract: AxisPair, batch: AxisPair) -> Any:
-    if a.dtype.bits == 16 or a.rank != 2 or b.rank != 2 or len(contract[0]) != 1 or batch[0]:
+def _quick(a: TensorType, b: TensorType, contract: AxisPair, batch: AxisPair, dtype: DType | None) -> Any:
+    if a.dtype.bits == 16 or dtype is not None or a.rank != 2 or b.rank != 2 or len(contract[0]) != 1 or batch[0]:
         return None
     turned_a, turned_b = contract[0][0] != 1, contract[1][0] != 0
     if turned_a:
@@ -98,9 +99,9 @@ def _quick(a: TensorType, b: TensorType, contract: AxisPair, batch: AxisPair) ->
     return (lambda a, b: np.matmul(a, b.T)) if turned_b else np.matmul
 
 
-def _element(s: Any, i: Index, a: Any, b: Any, contract: AxisPair, batch: AxisPair) -> Any:
-    dtype = a.type.dtype
-    wide = accumulator(dtype)
+def _element(s: Any, i: Index, a: Any, b: Any, contract: AxisPair, batch: AxisPair, dtype: DType | None) -> Any:
+    own = a.type.dtype
+    wide, dtype = sums_of(own, dtype)
     free_a = free_axes(a.type.rank, contract[0], batch[0])
     free_b = free_axes(b.type.rank, contract[1], batch[1])
     batches = len(batch[0])
@@ -110,7 +111,7 @@ def _element(s: Any, i: Index, a: Any, b: Any, contract: AxisPair, batch: AxisPa
         for axis, index in (*zip(batch[side], i), *zip(free, i[first:]), *zip(contract[side], k)):
             at[axis] = index
         value = x(tuple(at))
-        return value if wide is dtype else s.cast(value, wide)
+        return value if wide is own else s.cast(value, wide)
 
     def term(k: Index) -> Any:
         left = operand(a, 0, free_a, batches, k)
@@ -121,7 +122,9 @@ def _element(s: Any, i: Index, a: Any, b: Any, contract: AxisPair, batch: AxisPa
     return total if wide is dtype else s.cast(total, dtype)
 
 
-def _vjp(b: Emitter, g: Any, y: Any, x: Any, w: Any, contract: AxisPair, batch: AxisPair) -> tuple[Any, Any]:
+def _vjp(
+    b: Emitter, g: Any, y: Any, x: Any, w: Any, contract: AxisPair, batch: AxisPair, dtype: DType | None
+) -> tuple[Any, Any]:
     """Each operand's cotangent is the product of g with the other operand, summed over the latter's own axes."""
     batches = len(batch[0])
     free = [free_axes(len(v.shape), contract[side], batch[side]) for side, v in enumerate((x, w))]
@@ -133,14 +136,15 @@ def _vjp(b: Emitter, g: Any, y: Any, x: Any, w: Any, contract: AxisPair, batch: 
 
     def cotangent(side: int) -> Any:
         other = 1 - side
-        operand = (x, w)[other]
+        operand = (x, w)[other] if dtype is None else b.cast((x, w)[other], dtype=dtype)
         product = b.dot_general(
             g, operand, contract=(g_free[other], tuple(free[other])), batch=(lead, tuple(batch[other]))
         )
         # Its axes: the batch, this operand's own, then the contracted ones in the order of the other operand's axes.
         partner = dict(zip(contract[other], contract[side], strict=True))
         order = (*batch[side], *free[side], *(partner[k] for k in sorted(contract[other])))
-        return b.transpose(product, perm=tuple(order.index(k) for k in range(len(order))))
+        product = b.transpose(product, perm=tuple(order.index(k) for k in range(len(order))))
+        return product if dtype is None else b.cast(product, dtype=dtype_of(x))
 
     return cotangent(0), cotangent(1)
 
@@ -151,7 +155,7 @@ primitive(
     eval=_eval,
     quick=_quick,
     element=_element,
-    attrs={"contract": REQUIRED, "batch": ((), ())},
+    attrs={"contract": REQUIRED, "batch": ((), ()), "dtype": None},
     accumulates="contraction",
     vjp=_vjp,
     doc="sum over the axes paired by contract; result axes are the batch pairs, then a's other axes, then b's",

@@ -6,7 +6,8 @@ convolutions as well. Result position r along a spatial axis sums, over taps k,
     x[(r * stride + k * dilation - low) / input_dilation] * w[k]
 
 where the quotient is whole and inside the input. What is outside is no term of the sum, whatever the weight. Float16
-and bfloat16 are summed in float32 and rounded once.
+and bfloat16 are summed in float32 and rounded once. The result may have a wider `dtype` than the operands, which are
+converted to it before they are multiplied.
 
 Two attributes say where that differs from the input's border; they matter only where a weight is infinite or NaN. Of an
 axis, the first `blank_low` and the last `blank_high` positions hold padding that is written out as zeros, and are no
@@ -26,8 +27,8 @@ from gluonjit.ir.primitives.convolution_eval import evaluate
 from gluonjit.ir.primitives.convolution_gradients import cotangents
 from gluonjit.ir.primitives.convolution_layout import Layout, Window
 from gluonjit.ir.primitives.movement import both
-from gluonjit.ir.primitives.reduction import accumulator
-from gluonjit.ir.types import IRError, TensorType
+from gluonjit.ir.primitives.reduction import sums_of
+from gluonjit.ir.types import DType, IRError, TensorType, dtype_of
 
 if TYPE_CHECKING:
     from gluonjit.ir.graph import Emitter
@@ -48,6 +49,7 @@ def _infer(
     layout: Any,
     blank_low: Any,
     blank_high: Any,
+    dtype: DType | None,
 ) -> TensorType:
     check_same_dtype(x, w)
     check_kind(x, NUMERIC)
@@ -81,7 +83,7 @@ def _infer(
     shape = [0] * rank
     for axis, n in zip(axes.result, (batch, filters, *extents)):
         shape[axis] = n
-    return x.with_shape(tuple(shape))
+    return TensorType(sums_of(x.dtype, dtype)[1], tuple(shape))
 
 
 def _element(
@@ -98,10 +100,11 @@ def _element(
     layout: tuple[str, str, str],
     blank_low: Sequence[int] | None,
     blank_high: Sequence[int] | None,
+    dtype: DType | None,
 ) -> Any:
     axes = Layout.parse(layout)
-    dtype = x.type.dtype
-    wide = accumulator(dtype)
+    own = x.type.dtype
+    wide, dtype = sums_of(own, dtype)
     sizes = [x.type.shape[k] for k in axes.input[2:]]
     filters, depth, *taps = (w.type.shape[k] for k in axes.weight)
     n, o, *position = (i[axis] for axis in axes.result)
@@ -134,9 +137,9 @@ def _element(
             x_at[axes.input[d + 2]] = place
 
         def product() -> Any:
-            a = x(tuple(x_at)) if there is None else s.guarded(there, lambda: x(tuple(x_at)), s.constant(0, dtype))
+            a = x(tuple(x_at)) if there is None else s.guarded(there, lambda: x(tuple(x_at)), s.constant(0, own))
             b = w(tuple(w_at))
-            return s.mul(a, b) if wide is dtype else s.mul(s.cast(a, wide), s.cast(b, wide))
+            return s.mul(a, b) if wide is own else s.mul(s.cast(a, wide), s.cast(b, wide))
 
         return product() if inside is None else s.guarded(inside, product, s.constant(0, wide))
 
@@ -159,8 +162,8 @@ def _eval(x: Any, w: Any, layout: Sequence[str], blank_low: Any, blank_high: Any
     return _evaluated(x, w, axes, **attrs)
 
 
-def _evaluated(x: Any, w: Any, axes: Layout, groups: int, **window: Any) -> Any:
-    return evaluate(x, w, axes, Window(**window), groups)
+def _evaluated(x: Any, w: Any, axes: Layout, groups: int, dtype: DType | None, **window: Any) -> Any:
+    return evaluate(x, w, axes, Window(**window), groups, dtype)
 
 
 def _vjp(
@@ -174,9 +177,14 @@ def _vjp(
     layout: Any,
     blank_low: Any,
     blank_high: Any,
+    dtype: DType | None,
     **window: Any,
 ) -> tuple[Any, Any]:
-    return cotangents(b, g, x, w, Window(**window), groups, layout)
+    if dtype is None:
+        return cotangents(b, g, x, w, Window(**window), groups, layout)
+    wide_x, wide_w = (b.cast(v, dtype=dtype) for v in (x, w))
+    of_x, of_w = cotangents(b, g, wide_x, wide_w, Window(**window), groups, layout)
+    return b.cast(of_x, dtype=dtype_of(x)), b.cast(of_w, dtype=dtype_of(x))
 
 
 primitive(
@@ -194,6 +202,7 @@ primitive(
         "layout": ("NC01", "OI01", "NC01"),
         "blank_low": None,
         "blank_high": None,
+        "dtype": None,
     },
     accumulates="contraction",
     vjp=_vjp,

@@ -23,21 +23,22 @@ from numpy.lib.stride_tricks import as_strided
 
 from gluonjit.ir.primitives.conv_phases import numpy_divides, phases_of
 from gluonjit.ir.primitives.convolution_layout import Layout, Window
-from gluonjit.ir.primitives.reduction import accumulator
-from gluonjit.ir.types import dtype_of
+from gluonjit.ir.primitives.reduction import sums_of
+from gluonjit.ir.types import DType, dtype_of
 
 _COLUMNS = 1 << 20  # elements of the column buffer
 _FEW = 32  # positions of an image that are too few for a matrix product of their own
 _PLANES = 1 << 15  # elements of a result that are summed over all taps before the next ones: they stay in the cache
 
 
-def evaluate(x: np.ndarray, w: np.ndarray, axes: Layout, window: Window, groups: int) -> np.ndarray:
+def evaluate(
+    x: np.ndarray, w: np.ndarray, axes: Layout, window: Window, groups: int, dtype: DType | None = None
+) -> np.ndarray:
     if x.dtype != w.dtype:
         raise TypeError(f"convolution of {x.dtype} with {w.dtype}")
-    dtype = dtype_of(x)
-    wide = accumulator(dtype).numpy
-    x = x.transpose(axes.input).astype(wide, copy=False)
-    w = w.transpose(axes.weight).astype(wide, copy=False)
+    wide, dtype = sums_of(dtype_of(x), dtype)
+    x = x.transpose(axes.input).astype(wide.numpy, copy=False)
+    w = w.transpose(axes.weight).astype(wide.numpy, copy=False)
     y = _convolved(x, w, window, groups)
     # From N, C, spatial to the result's layout.
     y = y.transpose(sorted(range(y.ndim), key=lambda k: axes.result[k]))

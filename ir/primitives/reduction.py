@@ -34,6 +34,16 @@ def accumulator(dtype: DType) -> DType:
     return F32 if dtype.is_float and dtype.bits == 16 else dtype
 
 
+def sums_of(dtype: DType, given: DType | None) -> tuple[DType, DType]:
+    """The types in which products of `dtype` are summed, and that the sums have in the end: `given`, if that is not
+    None. Raises IRError if it would have less room."""
+    if given is None:
+        return accumulator(dtype), dtype
+    if given.kind != dtype.kind or given.bits < dtype.bits:
+        raise IRError(f"sums of products of {dtype} cannot be {given}")
+    return accumulator(given), given
+
+
 def _accumulator_of(op: str, dtype: DType) -> DType:
     """The type in which a reduction goes on. Up to 2**29 equal floats of 32 bits have an exact sum in float64; so their
     mean is that number, which a float32 sum, rounded after every step, does not give."""

@@ -355,8 +355,8 @@ def _dot_general(w: Writer, op: Op) -> str:
         free_b = [k for k in range(b.ndim) if k not in batch_b and k not in sum_b]
         free_a = [k for k in range(a.ndim) if k not in batch_a and k not in sum_a]
         if len(free_b) == 1 and (len(free_a) == 1 or not lead):
-            left = transposed(w, w.name(a), (*lead, *free_a, *sum_a))
-            right = transposed(w, w.name(b), (*lead, *sum_b, *free_b))
+            left = transposed(w, _factor(w, op, a), (*lead, *free_a, *sum_a))
+            right = transposed(w, _factor(w, op, b), (*lead, *sum_b, *free_b))
             return w.emit("MatMul", [left, right])
     letters = iter("abcdefghijklmnopqrstuvwxyz")
     of_a = [next(letters) for _ in range(a.ndim)]
@@ -367,7 +367,12 @@ def _dot_general(w: Writer, op: Op) -> str:
     out += [of_a[k] for k in range(a.ndim) if k not in (*batch_a, *sum_a)]
     out += [of_b[k] for k in range(b.ndim) if k not in (*batch_b, *sum_b)]
     equation = f"{''.join(of_a)},{''.join(of_b)}->{''.join(out)}"
-    return w.emit("Einsum", [w.name(a), w.name(b)], equation=equation)
+    return w.emit("Einsum", [_factor(w, op, a), _factor(w, op, b)], equation=equation)
+
+
+def _factor(w: Writer, op: Op, v: Value) -> str:
+    """An operand of a product, in the type of the result."""
+    return w.name(v) if op.attrs["dtype"] is None else w.cast(w.name(v), op.attrs["dtype"].numpy)
 
 
 @lowering("conv")
@@ -377,7 +382,7 @@ def _conv(w: Writer, op: Op) -> str:
     if any(d != 1 for d in attrs["input_dilation"]) or min(*attrs["low"], *attrs["high"]) < 0:
         raise Unsupported("of a dilated or cut input")
     axes = Layout.parse(attrs["layout"])
-    x, weight = (transposed(w, w.name(v), order) for v, order in zip(op.operands, (axes.input, axes.weight)))
+    x, weight = (transposed(w, _factor(w, op, v), order) for v, order in zip(op.operands, (axes.input, axes.weight)))
     shape = tuple(op.operands[1].shape[k] for k in axes.weight[2:])
     made = conv(w, [x, weight], shape, attrs["stride"], attrs["low"], attrs["high"], attrs["dilation"], attrs["groups"])
     back = [axes.result.index(k) for k in range(spatial + 2)]
