@@ -59,6 +59,19 @@ _NAMED = {
 }
 
 
+_PAIR_PRODUCTS = {
+    128: "llvm.x86.sse2.pmadd.wd",
+    256: "llvm.x86.avx2.pmadd.wd",
+    512: "llvm.x86.avx512.pmaddw.d.512",
+}
+
+
+def pair_products(machine: Machine) -> str | None:
+    """LLVM's name of the instruction that multiplies two vectors of signed 16-bit integers, and adds up the products of
+    neighbours; None if the machine has none. With VNNI, LLVM makes one instruction of it and an addition."""
+    return _PAIR_PRODUCTS.get(machine.vector_bits) if machine.arch == "x86" else None
+
+
 def register_target(name: str, machine: Machine) -> None:
     """Makes a machine known by a name, to `--target` and GLUONJIT_TARGET; IRError if the name is taken."""
     if name in ("host", "native") or _NAMED.get(name, machine) != machine:

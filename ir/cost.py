@@ -117,6 +117,8 @@ def _computing(op: Op, target: Machine) -> float:
     """Nanoseconds of one primitive in the body of a kernel."""
     size, lanes = op.results[0].type.size, target.lanes(op.results[0].dtype)
     if op.name in PRODUCTS:
+        dtype = op.operands[0].dtype
+        lanes *= target.multiplication(dtype).terms if target.multiplies(dtype) else 1
         return multiply_adds(op) / (lanes * target.multiply_adds)
     if op.name in ("reduce", "arg_reduce"):
         size = op.operands[0].type.size

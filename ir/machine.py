@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gluonjit.common.lazy import cached_property
-from gluonjit.ir.types import BF16, F16, F32, F64, I8, I32, DType, IRError
+from gluonjit.ir.types import BF16, F16, F32, F64, I8, I16, I32, DType, IRError
 
 CACHES = (32 << 10, 512 << 10, 8 << 20)
 """Bytes of the data caches of levels 1 to 3 where nothing better is known."""
@@ -45,6 +45,7 @@ MULTIPLICATIONS = (
     Multiplication(BF16, BF16, F32, terms=2, feature="avx512bf16", has_code=False),
     Multiplication(BF16, F32, F32),
     Multiplication(F16, F32, F32),
+    Multiplication(I16, I16, I32, terms=2),
     Multiplication(I8, I8, I32, terms=4, feature="avx512vnni", has_code=False),
 )
 """The best way first, for each type. A new one is a row here, and a micro-kernel."""
@@ -108,6 +109,10 @@ class Machine:
         if dtype not in self._ways:
             raise IRError(f"there is no kernel that multiplies {dtype}")
         return self._ways[dtype]
+
+    def sum_lanes(self, dtype: DType) -> int:
+        """How many sums of products of such elements a vector register holds."""
+        return self.lanes(self.multiplication(dtype).sums)
 
     @property
     def multiply_adds(self) -> float:

@@ -31,7 +31,8 @@ from gluonjit.passes.tiling import MAX_ROWS
 
 
 def _select_conv(site: Site) -> Value | None:
-    for select_kind in (select_weight_gradient, select_planar, select_conv):
+    kinds = (select_conv,) if site.factors > 1 else (select_weight_gradient, select_planar, select_conv)
+    for select_kind in kinds:
         made = select_kind(site)
         if made is not None:
             return made

@@ -23,7 +23,7 @@ from gluonjit.passes import tiling
 from gluonjit.passes.choices import Alternative, Choice, choice_of, tiles
 from gluonjit.passes.regroup import Groups, regroup
 from gluonjit.passes.select_depthwise import select_depthwise
-from gluonjit.passes.select_matmul import emit_product, pack
+from gluonjit.passes.select_matmul import emit_product, filled_up, pack
 from gluonjit.passes.select_winograd import algorithms, select_winograd, why_directly
 from gluonjit.passes.site import Convolution, Site, moved, padded_line, view, weights_guard
 
@@ -61,6 +61,8 @@ def select_conv(site: Site) -> Value | None:
     left = view(b, site.operand(0), (x.shape[0], *(x.shape[k + 1] for k in kept), x.shape[-1]))
     right = view(b, site.operand(1), (*(w.shape[k] for k in kept), *w.shape[-2:]))
     plain = Convolution(left, right, attrs, epilogue)
+    if site.factors > 1:
+        return _select_by_factors(site, plain)
     for select_kind in (select_depthwise, select_winograd, _select_direct):
         made = select_kind(site, plain)
         if made is not None:
@@ -68,16 +70,30 @@ def select_conv(site: Site) -> Value | None:
     return None
 
 
+def _select_by_factors(site: Site, plain: Convolution) -> Value | None:
+    """The direct kernel, of channels that are multiplied several at a time. None if groups would share them."""
+    b, left, right = site.b, plain.x, plain.w
+    if plain.attrs["groups"] > 1 and right.shape[-2] % site.factors:
+        return None
+    left = filled_up(b, left, site.factors)
+    if left is not plain.x:
+        rest, none = left.shape[-1] - plain.x.shape[-1], (0,) * right.ndim
+        high = (*none[:-2], rest, 0)
+        right = moved(b, right, lambda body, v: body.pad(v, body.constant(0, v.dtype), low=none, high=high), "pad")
+    return _select_direct(site, plain._replace(x=left, w=right))
+
+
 def _select_direct(site: Site, plain: Convolution) -> Value:
     left, right, attrs, epilogue = plain
     groups, filters = attrs["groups"], right.shape[-1]
-    plan, packed = _pack(site.b, left, right, attrs, epilogue.shape, site.target, site.most)
+    factors = site.factors
+    plan, packed = _pack(site.b, left, right, attrs, epilogue.shape, site.target, site.most, factors)
     line = tiling.Line(left.shape[-2], right.shape[-3], *(attrs[k][-1] for k in ("stride", "low", "dilation")))
     if tiling.ragged(plan.pixels, epilogue.shape[-2], line):
         left, attrs = padded_line(site.b, left, attrs)
 
     def result(body: Builder, x: Value, w: Value) -> Value:
-        return body.emit("conv", [x, _unpack(body, w, groups, filters)], attrs)[0]
+        return body.emit("conv", [x, _unpack(body, w, groups, filters, factors)], attrs)[0]
 
     return site.emit(epilogue, [left, packed], result, KERNEL(plan), weights_guard(site.b, right, attrs))
 
@@ -123,9 +139,9 @@ Zen 3 computed 12 or 20 filters in 0.88 to 0.95 of the time with 80 to 250 terms
 
 
 def _pack(
-    b: Builder, x: Value, w: Value, attrs: Any, out: tuple[int, ...], target: Machine, most: int
+    b: Builder, x: Value, w: Value, attrs: Any, out: tuple[int, ...], target: Machine, most: int, factors: int
 ) -> tuple[Conv, Value]:
-    """The kernel's plan, and the packed weights."""
+    """The kernel's plan, and the packed weights, with `factors` as in `select_matmul.pack`."""
     *taps, depth, filters = w.shape
     groups = attrs["groups"]
     per_group = filters // groups
@@ -134,7 +150,7 @@ def _pack(
     apart = tiling.pixels_apart(attrs["stride"][-1], x.shape[-1] * x.dtype.itemsize, target)
     halved = False
     if isinstance(width, int):
-        if groups == 1 and taps[-1] * depth >= _LONG and tiling.is_halved(filters, x.dtype, target):
+        if groups == factors == 1 and taps[-1] * depth >= _LONG and tiling.is_halved(filters, x.dtype, target):
             plain, shared = (
                 min(tiling.register_tiles(width, filters, terms, apart, x.dtype, target, most, h)).cycles
                 for h in (False, True)
@@ -164,6 +180,10 @@ def _pack(
             none = (0,) * len(lead)
             zero = body.constant(0, v.dtype)
             v = body.pad(v, zero, low=(*none, 0), high=(*none, panels * columns - per_group))
+        if factors > 1:
+            v = body.reshape(v, shape=(*taps, depth // factors, factors, *lead[axes + 1 :], panels, columns))
+            first = (axes + 2, axes + 3) if groups > 1 else (axes + 2,)
+            return body.transpose(v, perm=(*first, *range(axes + 1), v.ndim - 1, axes + 1))
         v = body.reshape(v, shape=(*lead, panels, columns))
         first = (axes + 1, axes + 2) if groups > 1 else (axes + 1,)
         return body.transpose(v, perm=(*first, *range(axes + 1), v.ndim - 1))
@@ -171,9 +191,14 @@ def _pack(
     return Conv(pixels, columns, block), moved(b, w, write, "pack")
 
 
-def _unpack(body: Builder, w: Value, groups: int, filters: int) -> Value:
+def _unpack(body: Builder, w: Value, groups: int, filters: int, factors: int) -> Value:
     """The inverse of the packing: [taps…, I, O]."""
     lead = 2 if groups > 1 else 1
+    if factors > 1:
+        *rest, depth, columns, _ = w.shape
+        order = range(w.ndim)
+        w = body.transpose(w, perm=(*order[:-2], w.ndim - 1, w.ndim - 2))
+        w = body.reshape(w, shape=(*rest, depth * factors, columns))
     middle = w.shape[lead:-1]
     panels, columns = w.shape[lead - 1], w.shape[-1]
     v = body.transpose(w, perm=(*range(lead, w.ndim - 1), *range(lead), w.ndim - 1))

@@ -48,6 +48,8 @@ def select_dot(site: Site) -> Value | None:
     epilogue = regroup(site.body, site.anchor, groups)
     if epilogue is None:
         return None
+    if site.factors > 1 and not is_static((k, n)):
+        return None
     left = view(site.b, arranged(site.b, site.operand(0), perm_a, site.target), (*batch, m, k))
     return emit_product(site, epilogue, left, perm_w, n)
 
@@ -75,6 +77,8 @@ def emit_product(site: Site, epilogue: Epilogue, left: Value, perm: Sequence[int
     """The kernel for `left` [batch…, M, K] times the anchor's second operand, which `perm` transposes to
     [batch…, K…, N…]."""
     b, target, right = site.b, site.target, site.operand(1)
+    factors = site.factors
+    left = filled_up(b, left, factors)
     *lead, m, k = left.shape
     batch, item = tuple(lead), left.dtype.itemsize
     height, width, terms, most = hint(m), hint(n), hint(k), site.most
@@ -84,7 +88,7 @@ def emit_product(site: Site, epilogue: Epilogue, left: Value, perm: Sequence[int
         height = _LENGTH if isinstance(m, Dim) else height
         width = 2 * target.lanes(left.dtype) if isinstance(n, Dim) else width
         most = min(most, _OPEN_ROWS)
-    halved = site.is_fixed(1) and m != 1 and tiling.is_halved(width, left.dtype, target)
+    halved = site.is_fixed(1) and m != 1 and factors == 1 and tiling.is_halved(width, left.dtype, target)
     # A residual that is not cached is prefetched tile by tile, and so are the lines to write: limit their number.
     far = any(side.dims is None for side in epilogue.sides.values()) and height * width * item > target.l2 // 2
     size = tiling.MAX_LINES if far else tiling.MAX_ROWS * tiling.MAX_VECTORS
@@ -95,7 +99,7 @@ def emit_product(site: Site, epilogue: Epilogue, left: Value, perm: Sequence[int
     )
     row_tiles = -(-height // rows)
     part, near = 0, target.l2 // 2
-    if is_static((n, k)) and row_tiles >= _PART_TILES:
+    if is_static((n, k)) and row_tiles >= _PART_TILES and factors == 1:
         part = _part(terms, columns * item, target)
     block = _block(row_tiles, rows * (part or terms) * item, near // 4 if part else near, isinstance(m, Dim))
     sums = block * rows * -(-width // columns) * columns * item if part else 0
@@ -104,7 +108,7 @@ def emit_product(site: Site, epilogue: Epilogue, left: Value, perm: Sequence[int
     if isinstance(n, Dim):
         packed = False  # the number of panels would be a quotient
         right = arranged(b, right, perm, target)
-    elif halved:
+    elif halved or factors > 1:
         packed = True
     elif is_view(right.shape, perm):
         # A single panel has the packed layout already. Packing at every call pays if many tiles read the panels.
@@ -114,15 +118,17 @@ def emit_product(site: Site, epilogue: Epilogue, left: Value, perm: Sequence[int
     else:
         packed = True  # transposing would cost as much
     if packed:
-        right = pack(b, right, perm, batch, k, n, columns, target.lanes(left.dtype) // 2 if halved else 0)
+        half = target.lanes(left.dtype) // 2 if halved else 0
+        right = pack(b, right, perm, batch, k, n, columns, half, factors)
     else:
         right = view(b, right, (*batch, k, n))
 
     def product(body: Builder, x: Value, w: Value) -> Value:
         axes = len(batch)
         paired = tuple(range(axes))
-        w = unpack(body, w, batch, k, n) if packed else w
-        return body.dot_general(x, w, contract=((axes + 1,), (axes,)), batch=(paired, paired))
+        w = unpack(body, w, batch, k, n, factors) if packed else w
+        pairs = {"contract": ((axes + 1,), (axes,)), "batch": (paired, paired)}
+        return body.dot_general(x, w, **pairs, dtype=site.anchor.attrs["dtype"])
 
     moved_bytes = math.prod(map(hint, batch)) * height * (terms + width) * item
     ahead = is_static((n, k)) and moved_bytes > target.l2
@@ -198,18 +204,40 @@ def is_view(shape: Sequence[Extent], perm: Sequence[int]) -> bool:
     return order == sorted(order)
 
 
+def filled_up(b: Builder, x: Value, factors: int) -> Value:
+    """`x` with zeros after its last axis, to a multiple of `factors`."""
+    rest = -x.shape[-1] % factors if factors > 1 else 0
+    if not rest:
+        return x
+    low, high = (0,) * x.ndim, (*(0,) * (x.ndim - 1), rest)
+    return moved(b, x, lambda body, v: body.pad(v, body.constant(0, v.dtype), low=low, high=high), "pad")
+
+
 def pack(
-    b: Builder, w: Value, perm: Sequence[int], batch: Shape, k: Extent, n: int, columns: int, half: int = 0
+    b: Builder,
+    w: Value,
+    perm: Sequence[int],
+    batch: Shape,
+    k: Extent,
+    n: int,
+    columns: int,
+    half: int = 0,
+    factors: int = 1,
 ) -> Value:
     """[batch…, P, K, columns] in one kernel. If `half` is not 0, it is half the number of a vector's lanes, and the
-    last of the n columns, which fill at most half a vector, are stored in both halves of it."""
+    last of the n columns, which fill at most half a vector, are stored in both halves of it. If `factors` is not 1,
+    [batch…, P, K / factors, columns, factors]; `w` may have fewer than K rows, zeros follow."""
     axes, panels = len(batch), -(-n // columns)
+    given = math.prod(w.shape[p] for p in perm[axes:]) // n if factors > 1 else k
 
     def write(body: Builder, v: Value) -> Value:
         if tuple(perm) != tuple(range(v.ndim)):
             v = body.transpose(v, perm=tuple(perm))
-        if v.shape != (*batch, k, n):
-            v = body.reshape(v, shape=(*batch, k, n))
+        if v.shape != (*batch, given, n):
+            v = body.reshape(v, shape=(*batch, given, n))
+        if given != k:
+            none = (0,) * axes
+            v = body.pad(v, body.constant(0, v.dtype), low=(*none, 0, 0), high=(*none, k - given, 0))
 
         def padded(v: Value, width: int) -> Value:
             if width == v.shape[-1]:
@@ -222,6 +250,9 @@ def pack(
             last = body.slice(v, start=(*(0,) * (axes + 1), start), size=(*batch, k, n - start))
             v = body.concat(padded(v, start + half), last, axis=axes + 1)
         v = padded(v, panels * columns)
+        if factors > 1:
+            v = body.reshape(v, shape=(*batch, k // factors, factors, panels, columns))
+            return body.transpose(v, perm=(*range(axes), axes + 2, axes, axes + 3, axes + 1))
         if panels == 1:
             return body.reshape(v, shape=(*batch, 1, k, columns))
         v = body.reshape(v, shape=(*batch, k, panels, columns))
@@ -230,11 +261,13 @@ def pack(
     return moved(b, w, write, "pack")
 
 
-def unpack(body: Builder, w: Value, batch: Shape, k: Extent, n: int) -> Value:
+def unpack(body: Builder, w: Value, batch: Shape, k: Extent, n: int, factors: int = 1) -> Value:
     """The inverse of `pack`: [batch…, K, N]."""
     axes = len(batch)
-    panels, columns = w.shape[axes], w.shape[-1]
-    if panels > 1:
+    panels, columns = w.shape[axes], w.shape[axes + 2]
+    if factors > 1:
+        w = body.transpose(w, perm=(*range(axes), axes + 1, axes + 3, axes, axes + 2))
+    elif panels > 1:
         w = body.transpose(w, perm=(*range(axes), axes + 1, axes, axes + 2))
     w = body.reshape(w, shape=(*batch, k, panels * columns))
     if n == panels * columns:

@@ -41,7 +41,7 @@ class Site:
         values = (*self.anchor.operands, self.anchor.result)
         return (
             all(v in inputs for v in self.anchor.operands)
-            and self.target.multiplies(self.anchor.result.dtype)
+            and self.target.multiplies(self.anchor.operands[0].dtype)
             and all(v.size for v in values)
         )
 
@@ -52,6 +52,11 @@ class Site:
         if v.dtype is dtype:
             return v
         return moved(self.b, v, lambda body, x: body.cast(x, dtype=dtype), "cast")
+
+    @property
+    def factors(self) -> int:
+        """How many neighbouring terms of the sum kernels multiply at a time."""
+        return self.target.multiplication(self.anchor.operands[0].dtype).terms
 
     def is_open_in_batch_alone(self) -> bool:
         """Whether a convolution's extents are known, but for the number of images, which its operands and its result

@@ -67,7 +67,7 @@ def usual(shape: Shape) -> tuple[int, ...]:
 
 def is_halved(n: int, dtype: DType, target: Machine) -> bool:
     """Whether the last of n columns fill no more than half a vector, so that two rows fit into one."""
-    return 0 < n % target.lanes(dtype) <= target.lanes(dtype) // 2
+    return 0 < n % target.sum_lanes(dtype) <= target.sum_lanes(dtype) // 2
 
 
 def registers(rows: int, vectors: int, target: Machine, halved: bool = False) -> int:
@@ -108,7 +108,7 @@ def product_cycles(
     loads: Loads = NEAR,
 ) -> float:
     """Estimated cycles of one core for an [m, n] result of sums of k terms in tiles of `rows` × `vectors` registers."""
-    needed, k = -(-n // target.lanes(dtype)), -(-k // target.multiplication(dtype).terms)
+    needed, k = -(-n // target.sum_lanes(dtype)), -(-k // target.multiplication(dtype).terms)
     last = needed % vectors or vectors
     columns = [(vectors, (needed - last) // vectors, False), (last, 1, halved)]
     heights = [(rows, m // rows), (m % rows, 1)]
@@ -160,7 +160,7 @@ def register_tiles(
     alike: bool = False,
 ) -> Iterator[FittingTile]:
     """Among these, `register_tile` chooses; the arguments are the same."""
-    width = target.lanes(dtype)
+    width = target.sum_lanes(dtype)
     needed = -(-n // width)
     loads = APART if row_bytes >= target.line else NEAR
     most_rows = min(m, most, target.l1_ways if row_bytes % target.page == 0 else MAX_ROWS)
@@ -193,7 +193,7 @@ def open_line_tile(
     line: Dim, n: int, k: int, row_bytes: int, dtype: DType, target: Machine, most: int = MAX_ROWS
 ) -> tuple[int, int]:
     """`register_tile` for an open number of rows, cut as in `ir/kernels/tile_lengths.py`."""
-    width = target.lanes(dtype)
+    width = target.sum_lanes(dtype)
     most = min(most, target.l1_ways if row_bytes % target.page == 0 else MAX_ROWS)
     best: tuple[float, int, int] | None = None
     for vectors in range(1, min(MAX_VECTORS, -(-n // width)) + 1):
@@ -242,7 +242,7 @@ _UNROLLED = 400
 
 def is_narrow(depth: int, filters: int, dtype: DType, target: Machine) -> bool:
     """Whether vectors run over groups of `depth` input channels and `filters` output channels."""
-    return depth <= min(filters, MAX_DEPTH) and target.lanes(dtype) % filters == 0
+    return depth <= min(filters, MAX_DEPTH) and target.sum_lanes(dtype) % filters == 0
 
 
 _ROW_TILES = 8

@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from gluonjit.codegen.kernels.epilogue import Epilogue, find_anchor
-from gluonjit.codegen.kernels.matmul import panel_variants, share, unravel
+from gluonjit.codegen.kernels.matmul import in_units, panel_variants, share, unravel
 from gluonjit.codegen.kernels.open_convolution import Opening, with_sizes
 from gluonjit.codegen.kernels.pixel_tiles import Axis, Kind, PixelTiles
-from gluonjit.codegen.kernels.tiles import RUN, Fetch, Rows, Tile
+from gluonjit.codegen.kernels.tiles import RUN, Fetch, Rows, Tile, unit_type
 from gluonjit.codegen.loops.any_size import opened_axis
 from gluonjit.codegen.text.kernel_code import AnySize, writes
 from gluonjit.codegen.text.llvm import Function, Module
@@ -28,7 +28,7 @@ from gluonjit.ir.dims import hint
 from gluonjit.ir.graph import Op
 from gluonjit.ir.kernels.product_plans import Conv
 from gluonjit.ir.machine import Machine
-from gluonjit.ir.types import F32
+from gluonjit.ir.types import F32, I16
 from gluonjit.ir.windows import row_major, strides_of
 
 
@@ -38,7 +38,7 @@ def _any_images(op: Op, target: Machine) -> AnySize | None:
     anchor = find_anchor(body)
     x, y = anchor.operands[0], anchor.result
     images = opened_axis("i", y.shape[0], 1, sizes)
-    if not sizes or STRIDES.of(op) or GUARD.of(op) is not None:
+    if not sizes or STRIDES.of(op) or GUARD.of(op) is not None or x.dtype is I16:
         return None
     opened = with_sizes(body, anchor, Opening(y.shape, x.shape, (images, *y.shape[1:-1]), x.shape[-1], y.shape[-1]))
     return None if opened is None else AnySize.of(op, opened, sizes)
@@ -82,26 +82,30 @@ class _Direct:
         anchor = find_anchor(body)
         x, w = anchor.operands[0], body.inputs[1]
         self.dtype = x.dtype
+        self.unit = unit_type(x.dtype, f.target)
+        factors = f.target.multiplication(x.dtype).terms
+        self.unit_bytes = x.dtype.itemsize * factors
         self.pixels, self.columns, self.block, self.halved = plan.pixels, plan.columns, plan.block, plan.halved
         *self.outer, self.axis = spatial_axes(anchor)
         self.groups = anchor.attrs["groups"]
-        self.images, self.channels = x.shape[0], x.shape[-1]
+        self.images, self.channels = x.shape[0], x.shape[-1] // factors
+        """Of an input, whose sizes and those of weights count units (`tiles.unit_type`)."""
         self.depth = self.channels // self.groups
         self.filters = anchor.result.shape[-1] // self.groups
-        self.x_strides = strides_of(op, body.inputs.index(x))
-        self.w_strides = row_major(w.shape)[-3 - len(self.outer) :]
+        self.x_strides = in_units(f, strides_of(op, body.inputs.index(x)), factors)
+        panel = (w.shape if factors == 1 else w.shape[:-1])[-3 - len(self.outer) :]
+        self.w_strides = row_major(panel)
         self.panels = w.shape[0 if self.groups == 1 else 1]
-        self.panel_size = math.prod(w.shape[-3 - len(self.outer) :])
+        self.panel_size = math.prod(panel)
         self.x, self.w = f.table(body.inputs.index(x)), f.table(1)
         self.epilogue = Epilogue(f, op, anchor)
         merge = self.groups == 1 and self.axis.dilation == 1 and self.x_strides[-2] == self.channels
         self.tiles = PixelTiles(f, self.axis, self.pixels, merge)
         terms = self.depth * math.prod(axis.taps for axis in (*self.outer, self.axis))
         self.is_long = self.dtype is F32 and terms > RUN
-        self.scalar = Tile(f, self.dtype, 1).scalar
         # Many weights are larger than the cache: each tile of a task prefetches its part of the next panel.
         tiles = self.block * (-(-hint(self.axis.out) // self.pixels) if self.outer else 1)
-        self.fetched = -(-self.columns * self.dtype.itemsize // tiles) if w.type.nbytes > f.target.l1 else 0
+        self.fetched = -(-self.columns * self.unit_bytes // tiles) if w.type.nbytes > f.target.l1 else 0
         """Bytes of the next panel's weights that a tile prefetches per term."""
 
     def write(self) -> None:
@@ -112,7 +116,7 @@ class _Direct:
         first, last = share(f, f.mul(self.images * self.groups * self.panels, blocks))
         with f.for_(first, last, hint="task") as task:
             image, block, group, panel = unravel(f, task.index, [self.images, blocks, self.groups, self.panels])
-            w = f.gep(self.scalar, self.w, f.mul(f.add(f.mul(group, self.panels), panel), self.panel_size))
+            w = f.gep(self.unit, self.w, f.mul(f.add(f.mul(group, self.panels), panel), self.panel_size))
             channel = f.add(f.mul(group, self.filters), f.mul(panel, self.columns))
             source = f.add(f.mul(image, self.x_strides[0]), f.mul(group, self.depth))
             start = f.mul(block, self.block)
@@ -160,22 +164,22 @@ class _Direct:
         for outer, o, tap, step, w_step in zip(self.outer, place.at, taps, self.x_strides[1:], self.w_strides):
             position = f.add(f.mul(o, outer.stride), f.sub(f.mul(tap, outer.dilation), outer.low))
             source = f.add(source, f.mul(position, step))
-            w = f.gep(self.scalar, w, f.mul(tap, w_step))
+            w = f.gep(self.unit, w, f.mul(tap, w_step))
         step = axis.stride * self.x_strides[-2]
         source = f.add(source, f.mul(pixel, step))
         for segment in kind.segments:
             # The pointer starts at the first pixel that reads inside the input, so that it is inside of x.
             one = segment.active[0]
             terms = (segment.last - segment.first) * self.depth
-            weights = f.gep(self.scalar, w, segment.first * self.w_strides[-3])
+            weights = f.gep(self.unit, w, segment.first * self.w_strides[-3])
             fetch = None
             if self.fetched:
-                offset = f.add(f.mul(place.before, terms * self.fetched), self.panel_size * self.dtype.itemsize)
+                offset = f.add(f.mul(place.before, terms * self.fetched), self.panel_size * self.unit_bytes)
                 # Not `inbounds`: there need not be a next panel.
                 fetch = Fetch(f.op(f"getelementptr i8, ptr {weights}, i64 {offset}"), self.fetched, nearest=True)
             acc = tile.contract(
                 acc,
-                f.gep(self.scalar, self.x, f.add(source, axis.at(one, segment.first) * self.x_strides[-2])),
+                f.gep(self.unit, self.x, f.add(source, axis.at(one, segment.first) * self.x_strides[-2])),
                 [(r - one) * step for r in range(kind.pixels)],
                 weights,
                 terms,

@@ -54,7 +54,7 @@ class _ExpandDepthwise:
         self.depthwise = DepthwiseCode(f, part, first=count - 1)
         self.depthwise.image, self.depthwise.line, self.depthwise.pixel = 0, self.width * self.columns, self.columns
         self.scratch = f.table(len(body.inputs) + 1)
-        self.scalar = self.product.scalar
+        self.scalar = self.product.unit
 
     def write(self) -> None:
         f = self.f

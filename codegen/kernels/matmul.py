@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from gluonjit.codegen.kernels.epilogue import Epilogue, find_anchor
 from gluonjit.codegen.kernels.matmul_sizes import BLOCK, FAR, FEW_TERMS, SPREAD, any_product, is_worth_it, tiles_ahead
 from gluonjit.codegen.kernels.row_tiles import RowTiles, lowest_height
-from gluonjit.codegen.kernels.tiles import Fetch, Fetches, Rows, Tile, chains, prefetch
+from gluonjit.codegen.kernels.tiles import Fetch, Fetches, Rows, Tile, chains, prefetch, unit_type
 from gluonjit.codegen.text.kernel_code import writes
 from gluonjit.codegen.text.llvm import Function, Module
 from gluonjit.ir.dims import Dim, Extent, divides, hint, is_static, named
@@ -37,7 +37,7 @@ def _same_sums(op: Op, target: Machine, least: int) -> bool:
     x, y, plan = op.operands[0], op.results[0], Matmul.of(op)
     if plan.halved or not is_static((*x.type.shape[1:], *y.type.shape[1:])):
         return False
-    lanes, n, rows, columns = target.lanes(y.dtype), y.type.shape[-1], plan.rows, plan.columns
+    lanes, n, rows, columns = target.sum_lanes(x.dtype), y.type.shape[-1], plan.rows, plan.columns
     vectors = {columns // lanes} if n >= columns else set()
     vectors |= {-(-(n % columns) // lanes)} - {0}
     heights = range(lowest_height(least, rows), rows)
@@ -77,26 +77,32 @@ class Product:
         self.packed, self.ahead = plan.packed, plan.ahead
         b = body.inputs[1] if self.packed else anchor.operands[1]
         self.dtype = a.dtype
+        self.unit = unit_type(a.dtype, f.target)
+        self.terms = f.target.multiplication(a.dtype).terms
+        """The factors of a unit, of which all sizes here count the number."""
+        self.unit_bytes = a.dtype.itemsize * self.terms
         self.rows, self.columns, self.halved = plan.rows, plan.columns, plan.halved
         self.for_any = plan.block == 0
         """Whether it is for any size (`matmul_sizes`)."""
         self.block: Any = named(BLOCK) if self.for_any else plan.block
-        *self.batch, self.m, self.k = a.shape
+        *self.batch, self.m, terms = a.shape
+        self.k = f.div(terms, self.terms)
         self.n = anchor.result.shape[-1]
-        self.a_strides, self.b_strides = (strides_of(op, body.inputs.index(v)) for v in (a, b))
+        self.a_strides, self.b_strides = (in_units(f, strides_of(op, body.inputs.index(v)), self.terms) for v in (a, b))
+        if self.terms > 1:
+            self.b_strides = self.b_strides[:-1]  # within a unit
         self.a, self.b = f.table(body.inputs.index(a)), f.table(body.inputs.index(b))
         self.epilogue = Epilogue(f, op, anchor)
-        self.scalar = Tile(f, a.dtype, 1).scalar
         self.panels = f.div(f.add(self.n, self.columns - 1), self.columns)
         self.tiles = RowTiles(f, self.m, self.rows, few=not is_static((self.n, self.k)))
         self.backwards = plan.reversed and self.tiles.low == 1 and not self.batch
         if self.backwards and not isinstance(self.tiles.count, int):
             self.is_one = f.op(f"icmp eq i64 {f.extent(self.tiles.count)}, 1")
         self.panel_size = self.k * self.columns if self.packed else self.columns
-        self.part = plan.part or self.k
+        self.part: Any = plan.part or self.k
         self.sums = f.table(len(body.inputs) + 1) if plan.part else ""
         """What tiles have summed up, each in `rows` · `columns` elements: scratch memory, if there are parts."""
-        size = self.columns * self.dtype.itemsize
+        size = self.columns * self.unit_bytes
         self.spread = f.div(f.add(self.block, size - 1), self.block) if self.for_any else 0
         """The bytes per term of the next panel that a tile prefetches."""
 
@@ -155,13 +161,13 @@ class Product:
     def _panel(self, at: list[Any], panel: Any, start: Any, stop: Any, terms: _Terms) -> None:
         """Computes row tiles start … stop - 1 of a panel."""
         f, part = self.f, terms.first
-        w = f.gep(self.scalar, self.b, f.add(_position(f, at, self.b_strides), f.mul(panel, self.panel_size)))
-        x = f.gep(self.scalar, self.a, f.add(_position(f, at, self.a_strides), part))
-        w = f.gep(self.scalar, w, f.mul(part, self.b_strides[-2]))
+        w = f.gep(self.unit, self.b, f.add(_position(f, at, self.b_strides), f.mul(panel, self.panel_size)))
+        x = f.gep(self.unit, self.a, f.add(_position(f, at, self.a_strides), part))
+        w = f.gep(self.unit, w, f.mul(part, self.b_strides[-2]))
         for tile in panel_variants(f, self.dtype, self.n, self.columns, panel, self.halved, self.rows):
             for number, row, rows in self.tiles.each(start, stop):
                 place = [*at, row, f.mul(panel, self.columns)]
-                line = f.gep(self.scalar, x, f.mul(row, self.a_strides[-2]))
+                line = f.gep(self.unit, x, f.mul(row, self.a_strides[-2]))
                 if self.sums:
                     with f.if_(terms.are_last):
                         self.epilogue.prefetch(tile, rows, place)
@@ -176,20 +182,20 @@ class Product:
 
     def _touch_rows(self, x: str, rows: int) -> None:
         """Prefetches the part of the rows of the tile below one at `x`. They need not exist."""
-        f, size = self.f, self.dtype.itemsize
+        f, size = self.f, self.unit_bytes
         with f.for_(0, self.part, f.target.line // size, hint="line") as loop:
             for r in range(rows, 2 * rows):
                 at = f.add(loop.index, f.mul(r, self.a_strides[-2]))
-                prefetch(f, f.op(f"getelementptr {self.scalar}, ptr {x}, i64 {f.extent(at)}"), 0, nearest=False)
+                prefetch(f, f.op(f"getelementptr {self.unit}, ptr {x}, i64 {f.extent(at)}"), 0, nearest=False)
 
     def _add_part(self, tile: Tile, acc: Rows, place: list[Any], terms: _Terms, slot: Any) -> None:
         """Adds a tile's sums to those of the terms before, and finishes it after the last ones."""
         f, t = self.f, tile.vector
-        begin = f.gep(self.scalar, self.sums, f.mul(slot, self.rows * self.columns))
+        begin = f.gep(self.unit, self.sums, f.mul(slot, self.rows * self.columns))
         places = [f.gep(t, begin, k) for k in range(len(acc) * tile.vectors)]
         values, before = [v for row in acc for v in row], f.scope.label
         with f.if_(f.op(f"icmp sgt i64 {terms.first}, 0")) as then:
-            added = [f.op(f"fadd {t} {f.load(t, p)}, {v}") for p, v in zip(places, values)]
+            added = [tile.add(f.load(t, p), v) for p, v in zip(places, values)]
         sums = [f.op(f"phi {t} [ {v}, %{before} ], [ {total}, %{then.label} ]") for v, total in zip(values, added)]
         with f.if_(terms.are_last):
             rows = [sums[k : k + tile.vectors] for k in range(0, len(sums), tile.vectors)]
@@ -211,7 +217,7 @@ class Product:
         weights = self._following(w, number)
         fetch: Fetch | Fetches | None = weights
         if ahead != 0 and not self.sums and self._reads_on() and self.a_strides[-2] == self.k:
-            size = rows * self.dtype.itemsize
+            size = rows * self.unit_bytes
             offset = self.f.mul(ahead, size * self.k)
             begin = self.f.op(f"getelementptr i8, ptr {x}, i64 {self.f.extent(offset)}")  # need not exist
             following = Fetch(begin, size, nearest=False)
@@ -230,7 +236,7 @@ class Product:
             self.part,
             w_step=self.b_strides[-2],
             aligned=self.packed,
-            ahead=fetch is None and self.packed and hint(self.panel_size) * self.dtype.itemsize > self.f.target.l1,
+            ahead=fetch is None and self.packed and hint(self.panel_size) * self.unit_bytes > self.f.target.l1,
             fetch=fetch,
             uncut=bool(self.sums),
             late=fetch_again if self.epilogue.streams else None,
@@ -243,7 +249,7 @@ class Product:
             return 0
         if isinstance(self.k, Dim):
             return named(FAR) - 1
-        tiles = tiles_ahead(rows, self.k, self.dtype.itemsize)
+        tiles = tiles_ahead(rows, self.k, self.unit_bytes)
         return tiles if self.for_any or is_worth_it(tiles, self.block) else 0
 
     def _reads_on(self) -> bool:
@@ -259,8 +265,8 @@ class Product:
                 return None
             if tiles < self.block and isinstance(self.m, Dim):
                 number = f.min(number, tiles - 1)  # there may be more of them
-            step = -(-self.columns * self.dtype.itemsize // tiles)
-        panel = f.gep(self.scalar, w, self.panel_size)
+            step = -(-self.columns * self.unit_bytes // tiles)
+        panel = f.gep(self.unit, w, self.panel_size)
         return Fetch(f.gep("i8", panel, f.mul(number, f.mul(step, self.part))), step, nearest=False)
 
     def _touch_following(self, w: str, number: Any) -> None:
@@ -273,9 +279,14 @@ class Product:
             return
         rows = -(-self.part // tiles)
         if rows <= _TOUCHED:
-            first = f.gep(self.scalar, w, f.add(self.columns, f.mul(number, rows * apart)))
+            first = f.gep(self.unit, w, f.add(self.columns, f.mul(number, rows * apart)))
             for row in range(rows):
-                prefetch(f, first, row * apart * self.dtype.itemsize, nearest=False)
+                prefetch(f, first, row * apart * self.unit_bytes, nearest=False)
+
+
+def in_units(f: Function, strides: Sequence[Extent], terms: int) -> list[Any]:
+    """Strides of elements as those of units of so many, the last axis without gaps."""
+    return [*strides] if terms == 1 else [*(f.div(step, terms) for step in strides[:-1]), 1]
 
 
 def _position(f: Function, index: Sequence[Any], strides: Sequence[Extent]) -> Any:
@@ -310,7 +321,7 @@ def panel_variants(
     All are `columns` wide except for the last, which may be narrower, and whose last vector may be `halved`. `rows`: of
     most tiles.
     """
-    lanes = f.target.lanes(dtype)
+    lanes = f.target.sum_lanes(dtype)
     if divides(columns, n):
         yield Tile(f, dtype, columns // lanes)
         return
@@ -332,7 +343,7 @@ def panel_variants(
 def _open_panel_variants(f: Function, dtype: Any, n: Dim, columns: int, panel: Any) -> Any:
     """`panel_variants` for an open number of columns: how many vectors the last panel has, and how many lanes the last
     of these, is known at run time."""
-    lanes = f.target.lanes(dtype)
+    lanes = f.target.sum_lanes(dtype)
     here = f.min(f.sub(n, f.mul(panel, columns)), columns)
     vectors = f.div(f.add(here, lanes - 1), lanes)
     is_whole = f.op(f"icmp eq i64 {here}, {columns}")

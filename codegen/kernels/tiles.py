@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from gluonjit.codegen.target import pair_products
 from gluonjit.codegen.text.llvm import Function, memory_type, vector
 from gluonjit.ir.dims import Dim, Extent, divides
 from gluonjit.ir.machine import Machine
-from gluonjit.ir.types import DType
+from gluonjit.ir.types import F32, DType
 
 _UNROLLED = 56
 """Multiply-adds in the body of an unrolled loop, about."""
@@ -160,6 +161,12 @@ class _Line:
         return replace(self, x=x, w=w, fetch=self.fetch and self.fetch.at(tile, k))
 
 
+def unit_type(dtype: DType, machine: Machine) -> str:
+    """LLVM's type of what a tile loads at a time of operands of this type."""
+    terms = machine.multiplication(dtype).terms
+    return memory_type(dtype) if terms == 1 else f"i{terms * dtype.bits}"
+
+
 def chains(accumulators: int, machine: Machine) -> int:
     """How many partial sums each of them is split into, so that a small tile is not bound by latency."""
     return max(1, -(-machine.chains // accumulators))
@@ -187,19 +194,26 @@ class Tile:
         usual: int = 0,
     ) -> None:
         self.f = f
-        self.scalar = memory_type(dtype)
-        self.bytes = dtype.itemsize
-        self.lanes = f.target.lanes(dtype)
+        way = f.target.multiplication(dtype)
+        self.sums = way.sums
+        self.scalar = unit_type(dtype, f.target)
+        """What is loaded at a time: a factor, or as many as one instruction multiplies and adds up."""
+        self.bytes = dtype.itemsize * way.terms
+        self.align = dtype.itemsize
+        self.lanes = f.target.sum_lanes(dtype)
         self.vectors = vectors
         self.last = self.lanes if last is None else last
         self.halved = halved
         self.left = left
         self.usual = usual
         self.vector = vector(self.lanes, self.scalar)
-        suffix = f"v{self.lanes}f{dtype.bits}"
-        self._fma = f"@llvm.fma.{suffix}"
-        if f.target.has_fma:
-            f.module.declare(self._fma[1:], self.vector, [self.vector] * 3)
+        self._suffix = f"v{self.lanes}{way.sums.kind}{way.sums.bits}"
+        self._pairs = pair_products(f.target) if way.terms == 2 else None
+        if self._pairs is not None:
+            halves = vector(2 * self.lanes, "i16")
+            f.module.declare(self._pairs, self.vector, [halves] * 2)
+        elif self.sums.is_float and f.target.has_fma:
+            f.module.declare(f"llvm.fma.{self._suffix}", self.vector, [self.vector] * 3)
         self._mask = self._exist(left) if left is not None else self._first(self.last)
 
     def is_partial(self, v: int) -> bool:
@@ -218,11 +232,27 @@ class Tile:
         return f.op(f"shufflevector {self.vector} {one}, {self.vector} poison, {mask}")
 
     def multiply_add(self, a: str, b: str, c: str) -> str:
-        """a·b + c: rounded once where the target can, else twice."""
+        """a·b + c, of floats: rounded once where the target can, else twice. Of pairs of integers: both products."""
         f, t = self.f, self.vector
+        if not self.sums.is_float:
+            return self.add(self._products_of_pairs(a, b), c)
         if f.target.has_fma:
-            return f.op(f"call {t} {self._fma}({t} {a}, {t} {b}, {t} {c})")
-        return f.op(f"fadd {t} {f.op(f'fmul {t} {a}, {b}')}, {c}")
+            return f.op(f"call {t} @llvm.fma.{self._suffix}({t} {a}, {t} {b}, {t} {c})")
+        return self.add(f.op(f"fmul {t} {a}, {b}"), c)
+
+    def add(self, a: str, b: str) -> str:
+        return self.f.op(f"{'fadd' if self.sums.is_float else 'add'} {self.vector} {a}, {b}")
+
+    def _products_of_pairs(self, a: str, b: str) -> str:
+        """The sums of the two products of each lane's signed halves."""
+        f, t, halves = self.f, self.vector, vector(2 * self.lanes, "i16")
+        if self._pairs is not None:
+            left, right = (f.op(f"bitcast {t} {v} to {halves}") for v in (a, b))
+            return f.op(f"call {t} @{self._pairs}({halves} {left}, {halves} {right})")
+        shift = f"<{', '.join(['i32 16'] * self.lanes)}>"
+        high = [f.op(f"ashr {t} {v}, {shift}") for v in (a, b)]
+        low = [f.op(f"ashr {t} {f.op(f'shl {t} {v}, {shift}')}, {shift}") for v in (a, b)]
+        return self.add(*(f.op(f"mul {t} {x}, {y}") for x, y in (low, high)))
 
     def load(self, pointer: str, partial: bool = False, align: int | None = None) -> str:
         """A vector from memory; a partial one does not touch what lies past its last lane, and has zeros there."""
@@ -230,7 +260,7 @@ class Tile:
         align = align or self.bytes
         if not partial:
             return f.op(f"load {t}, ptr {pointer}, align {align}")
-        name = f"llvm.masked.load.v{self.lanes}f{self.bytes * 8}.p0"
+        name = f"llvm.masked.load.{self._suffix}.p0"
         f.module.declare(name, t, ["ptr", "i32", f"<{self.lanes} x i1>", t])
         return f.op(f"call {t} @{name}(ptr {pointer}, i32 {align}, {self.mask}, {t} zeroinitializer)")
 
@@ -248,7 +278,7 @@ class Tile:
                 part = f.op(f"shufflevector {t} {value}, {t} poison, <{self.last} x i32> <{lanes}>")
             f.emit(f"store {vector(self.last, self.scalar)} {part}, ptr {pointer}, align {self.bytes}")
             return
-        name = f"llvm.masked.store.v{self.lanes}f{self.bytes * 8}.p0"
+        name = f"llvm.masked.store.{self._suffix}.p0"
         f.module.declare(name, "void", [t, "ptr", "i32", f"<{self.lanes} x i1>"])
         f.emit(f"call void @{name}({t} {value}, ptr {pointer}, i32 {self.bytes}, {self.mask})")
 
@@ -323,7 +353,7 @@ class Tile:
         line = _Line(x, offsets, w, w_step, aligned, fetch, rows)
         if isinstance(terms, Dim):
             is_new = all(v == "zeroinitializer" for r in rows for v in acc[r])
-            if is_new and self.bytes == 4 and divides(self._open_unroll(line), terms):
+            if is_new and self.sums is F32 and divides(self._open_unroll(line), terms):
                 return self._open_runs(acc, line, terms, late)
             return self._open_sum(acc, line, terms)
         run = terms if uncut else self._run_length(terms, len(rows))
@@ -337,7 +367,7 @@ class Tile:
         def plus_parked(part: Rows) -> Rows:
             total = [list(row) for row in acc]
             for (r, v), place in places.items():
-                total[r][v] = f.op(f"fadd {self.vector} {f.load(self.vector, place)}, {part[r][v]}")
+                total[r][v] = self.add(f.load(self.vector, place), part[r][v])
             return total
 
         if run == terms:
@@ -357,7 +387,7 @@ class Tile:
     def _open_sum(self, acc: Rows, line: _Line, terms: Dim) -> Rows:
         """`contract` for an open number of terms: whole runs, of which there may be none, and the rest."""
         f = self.f
-        if self.bytes != 4:
+        if self.sums is not F32:
             return self._open_run(acc, line, terms)
         run = RUN * self.chains(len(line.active))
         places = self._parking(line.active)
@@ -365,7 +395,7 @@ class Tile:
         def add_parked(part: Rows) -> Rows:
             total = [list(row) for row in part]
             for (r, v), place in places.items():
-                total[r][v] = f.op(f"fadd {self.vector} {f.load(self.vector, place)}, {part[r][v]}")
+                total[r][v] = self.add(f.load(self.vector, place), part[r][v])
             return total
 
         last = f.mul(f.div(f.sub(terms, 1), run), run)
@@ -389,7 +419,7 @@ class Tile:
         """How many terms are added up at a time: all, or a divisor of their number if one is near `RUN`."""
         chains = self.chains(rows)
         limit = RUN * chains
-        if self.bytes != 4 or terms <= _WHOLE * chains:
+        if self.sums is not F32 or terms <= _WHOLE * chains:
             return terms
         divisors = [n for n in range(limit, limit // 2, -1) if terms % n == 0]
         return max(divisors, key=lambda n: (n % (2 * chains) == 0, n), default=limit)
@@ -437,12 +467,12 @@ class Tile:
             part = self._total(zeros, cells, sums)
             with f.if_(f.op(f"icmp slt i64 {stop}, {f.extent(terms)}")):
                 for (r, v), place in places.items():
-                    f.store(self.vector, f.op(f"fadd {self.vector} {f.load(self.vector, place)}, {part[r][v]}"), place)
+                    f.store(self.vector, self.add(f.load(self.vector, place), part[r][v]), place)
             loop.next(*(part[r][v] for r, v in places))
         before = f.scope.label
         with f.if_(are_several) as then:
             totals = [
-                f.op(f"fadd {self.vector} {f.load(self.vector, place)}, {last}")
+                self.add(f.load(self.vector, place), last)
                 for place, last in zip(places.values(), loop.results, strict=True)
             ]
         total = [list(row) for row in zeros]
@@ -547,7 +577,7 @@ class Tile:
         for cell in cells:
             for r in cell.rows:
                 if r not in factors:
-                    factors[r] = self.splat(f.load(self.scalar, line.factor(self, r, k), self.bytes))
+                    factors[r] = self.splat(f.load(self.scalar, line.factor(self, r, k), self.align))
             both = [factors[r] for r in cell.rows]
             blend = [*range(half), *range(self.lanes + half, 2 * self.lanes)]
             factor = both[0] if len(both) == 1 else self._shuffled(both[0], both[1], blend)
@@ -555,13 +585,12 @@ class Tile:
 
     def _total(self, acc: Rows, cells: Sequence[_Cell], sums: Sequence[dict[_Cell, str]]) -> Rows:
         """The sums of all chains, as rows; rows of `acc` without an accumulator stay."""
-        f = self.f
         total = [list(row) for row in acc]
         for cell in cells:
             parts = [s[cell] for s in sums]
             while len(parts) > 1:
                 a, b = parts[:2]
-                parts = [*parts[2:], f.op(f"fadd {self.vector} {a}, {b}")]
+                parts = [*parts[2:], self.add(a, b)]
             self._scatter(parts[0], cell, total)
         return total
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from gluonjit.ir.dims import hint
 from gluonjit.ir.kernels.kernel_plan import Plan
+from gluonjit.ir.types import I16
 
 if TYPE_CHECKING:
     from gluonjit.ir.graph import Op, Value
@@ -35,6 +36,8 @@ class Product(Plan):
     def takes_strides(self, op: Op, k: int, strides: Sequence[int]) -> bool:
         """The last axis must be contiguous, and weights without gaps."""
         v = (*op.operands, *op.results)[k]
+        if v.dtype is I16 and k < len(op.operands) and any(step % 2 for step in strides[:-1]):
+            return False  # pairs are read
         return not self.is_weights(k) and (v.shape[-1:] == (1,) or strides[-1:] == (1,))
 
     def is_weights(self, k: int) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from gluonjit.codegen.target import host, named, of_code
 from gluonjit.codegen.text import llvm
 from gluonjit.codegen.text.intrinsics import float_mode, flush_bits, set_float_mode
-from gluonjit.ir.types import BF16, F16, F32, F64, I8, IRError
+from gluonjit.ir.types import BF16, F16, F32, F64, I8, I16, IRError
 
 
 def test_host_has_sensible_numbers(monkeypatch):
@@ -28,7 +28,7 @@ def test_lanes():
 def test_element_types_that_are_multiplied():
     """A row is used if the machine has its instruction, and there is a micro-kernel."""
     plain = named("x86-64-v4")
-    assert [way.dtype for way in plain.multiplications()] == [F32, F64, BF16, F16]
+    assert [way.dtype for way in plain.multiplications()] == [F32, F64, BF16, F16, I16]
     assert plain.multiplication(F16).computed_in is F32 and plain.multiplication(F64).sums is F64
     rich = replace(plain, features="+avx512bf16,+avx512vnni")
     ways = {(way.dtype, way.terms): way.has_code for way in rich.multiplications()}
