@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gluonjit.ir.graph import Emitter
+from gluonjit.ir.types import DType
 from gluonjit.operators.attributes import boolean, enum, integer, optional, shape
 from gluonjit.operators.layers.dense import weight_inputs
 from gluonjit.operators.registry import OperatorError, Shape, operator
@@ -152,8 +153,8 @@ def convolution(b: Emitter, data: Any, weight: Any, bias: Any = None, **attrs: A
     return convolve(b, data, weight, bias, **attrs)
 
 
-def convolve(b: Emitter, data: Any, weight: Any, bias: Any = None, **attrs: Any) -> Any:
-    """`convolution` for data of any numeric type."""
+def convolve(b: Emitter, data: Any, weight: Any, bias: Any = None, *, dtype: DType | None = None, **attrs: Any) -> Any:
+    """`convolution` for data of any numeric type, with results, and a bias, of the type `dtype`: None for the same."""
     require_same_dtype(data, weight)
     g, filters = Geometry(attrs, len(data.shape)), attrs["num_filter"]
     require_shape(weight, g.weight_shape(filters, g.group_channels(data.shape[g.channel])), "weight")
@@ -173,6 +174,7 @@ def convolve(b: Emitter, data: Any, weight: Any, bias: Any = None, **attrs: Any)
         input_dilation=(1,) * g.n,
         groups=g.groups,
         layout=(g.data_layout, g.weight_layout, g.data_layout),
+        dtype=dtype,
     )
     return _add_bias(b, out, bias, g, filters)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gluonjit.ir.graph import Emitter
-from gluonjit.ir.types import I32, I64, dtype_of
+from gluonjit.ir.types import I32, I64, DType, dtype_of
 from gluonjit.operators.attributes import boolean, dtype, integer
 from gluonjit.operators.registry import Shape, operator
 from gluonjit.operators.support import Shapes, merge, parameters, require_same_dtype, require_shape
@@ -66,15 +66,31 @@ def fully_connected(
     array([[11., 22., 33.]], dtype=float32)
     """
     require_same_dtype(data, weight)
+    if bias is not None:
+        require_same_dtype(data, bias)
+    return dense(b, data, weight, bias, num_hidden=num_hidden, flatten=flatten)
+
+
+def dense(
+    b: Emitter,
+    data: Any,
+    weight: Any,
+    bias: Any,
+    *,
+    num_hidden: int,
+    flatten: bool,
+    dtype: DType | None = None,
+    **_no_bias: Any,
+) -> Any:
+    """`fully_connected` with results, and a bias, of the type `dtype`: None for that of the data."""
     if flatten and len(data.shape) != 2:
         columns = math.prod(data.shape[1:])
         data = b.reshape(data, shape=(math.prod(data.shape[:1]), columns))
     last = len(data.shape) - 1
     require_shape(weight, (num_hidden, data.shape[last]), "weight")
-    out = b.dot_general(data, weight, contract=((last,), (1,)))
+    out = b.dot_general(data, weight, contract=((last,), (1,)), dtype=dtype)
     if bias is None:
         return out
-    require_same_dtype(data, bias)
     if tuple(bias.shape) == (num_hidden, 1):  # as sparse biases have it, which are no vectors
         bias = b.reshape(bias, shape=(num_hidden,))
     require_shape(bias, (num_hidden,), "bias")

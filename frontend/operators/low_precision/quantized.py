@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gluonjit.ir.graph import Emitter
-from gluonjit.ir.types import F32, I8, I32, U8, DType
+from gluonjit.ir.types import F32, I8, I16, I32, U8, DType
 from gluonjit.operators import gradients
 from gluonjit.operators.attributes import counted, enum, integer
 from gluonjit.operators.layers.convolution import convolution, convolve
-from gluonjit.operators.layers.dense import embedding, fully_connected
+from gluonjit.operators.layers.dense import dense, embedding, fully_connected
 from gluonjit.operators.layers.pooling import pooling
 from gluonjit.operators.low_precision.quantization import (
     CALIBRATION,
@@ -103,6 +103,11 @@ def _sum_of_products(name: str, like: Operator) -> Callable[[Callable[..., Any]]
     return declare
 
 
+def _factors(b: Emitter, parts: list[Any]) -> tuple[Any, Any]:
+    """Data and weight in the type in which kernels multiply them."""
+    return b.cast(parts[0], dtype=I16), b.cast(parts[1], dtype=I16)
+
+
 def _product_range(b: Emitter, ends: Ends, dtype: DType) -> tuple[Any, Any]:
     """Minimum and maximum of int32 sums of products. A factor's integer step is range / 127 (uint8: / 255)."""
     data, weight = (range_of(b, *pair) for pair in ends[:2])
@@ -125,7 +130,9 @@ def quantized_convolution(b: Emitter, parts: list[Any], ends: Ends, **attrs: Any
     array([[[[3, 6]]]], dtype=int32)
     """
     # As in MXNet, the result's range treats the data as int8, and the bias as if it had the scale of the products.
-    return (convolve(b, *(b.cast(x, dtype=I32) for x in parts), **attrs), *_product_range(b, ends, I8))
+    data, weight = _factors(b, parts)
+    bias = b.cast(parts[2], dtype=I32) if len(parts) > 2 else None
+    return (convolve(b, data, weight, bias, dtype=I32, **attrs), *_product_range(b, ends, I8))
 
 
 @_sum_of_products("_contrib_quantized_fully_connected", fully_connected)
@@ -140,15 +147,16 @@ def quantized_fully_connected(b: Emitter, parts: list[Any], ends: Ends, **attrs:
     array([[11]], dtype=int32)
     """
     own = require_type(parts[0], "the data", I8, U8)
-    wide = [b.cast(x, dtype=I32) for x in parts]
+    bias = None
     if len(parts) > 2:
         factors, offset = [range_of(b, *pair) for pair in ends[:2]], range_of(b, *ends[2])
         # The number of integer steps of a product in one integer step of the bias.
         data_units = scalar(b, SPANS[own], F32) / factors[0]
         weight_units = scalar(b, SPANS[I8], F32) / factors[1]
         scale = offset / scalar(b, SPANS[I8], F32) * data_units * weight_units
-        wide[2] = b.cast(b.cast(parts[2], dtype=F32) * scale, dtype=I32)
-    return (fully_connected.expand(b, *wide, **attrs), *_product_range(b, ends, own))
+        bias = b.cast(b.cast(parts[2], dtype=F32) * scale, dtype=I32)
+    data, weight = _factors(b, parts)
+    return (dense(b, data, weight, bias, dtype=I32, **attrs), *_product_range(b, ends, own))
 
 
 # Layers that keep the range
