@@ -75,11 +75,7 @@ def _select_by_factors(site: Site, plain: Convolution) -> Value | None:
     b, left, right = site.b, plain.x, plain.w
     if plain.attrs["groups"] > 1 and right.shape[-2] % site.factors:
         return None
-    left = filled_up(b, left, site.factors)
-    if left is not plain.x:
-        rest, none = left.shape[-1] - plain.x.shape[-1], (0,) * right.ndim
-        high = (*none[:-2], rest, 0)
-        right = moved(b, right, lambda body, v: body.pad(v, body.constant(0, v.dtype), low=none, high=high), "pad")
+    left, right = filled_up(b, left, site.factors), filled_up(b, right, site.factors, axis=-2)
     return _select_direct(site, plain._replace(x=left, w=right))
 
 

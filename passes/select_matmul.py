@@ -204,12 +204,13 @@ def is_view(shape: Sequence[Extent], perm: Sequence[int]) -> bool:
     return order == sorted(order)
 
 
-def filled_up(b: Builder, x: Value, factors: int) -> Value:
-    """`x` with zeros after its last axis, to a multiple of `factors`."""
-    rest = -x.shape[-1] % factors if factors > 1 else 0
+def filled_up(b: Builder, x: Value, factors: int, axis: int = -1) -> Value:
+    """`x` with zeros at the end of an axis, to a multiple of `factors`."""
+    rest = -x.shape[axis] % factors if factors > 1 else 0
     if not rest:
         return x
-    low, high = (0,) * x.ndim, (*(0,) * (x.ndim - 1), rest)
+    low, high = (0,) * x.ndim, [0] * x.ndim
+    high[axis] = rest
     return moved(b, x, lambda body, v: body.pad(v, body.constant(0, v.dtype), low=low, high=high), "pad")
 
 

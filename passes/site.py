@@ -11,6 +11,7 @@ from gluonjit.ir.dims import hint, is_static
 from gluonjit.ir.graph import Builder, Graph, Op, Value
 from gluonjit.ir.kernels.element_plans import Loops, View
 from gluonjit.ir.machine import Machine
+from gluonjit.ir.primitives.reduction import accumulator
 from gluonjit.passes.regroup import Epilogue, write_epilogue
 from gluonjit.passes.tiling import MAX_ROWS
 
@@ -37,11 +38,12 @@ class Site:
 
     def is_supported(self) -> bool:
         """Whether the anchor reads buffers, of a type that kernels know, and computes something."""
-        inputs = self.body.inputs
+        inputs, dtype = self.body.inputs, self.anchor.operands[0].dtype
         values = (*self.anchor.operands, self.anchor.result)
         return (
             all(v in inputs for v in self.anchor.operands)
-            and self.target.multiplies(self.anchor.operands[0].dtype)
+            and self.target.multiplies(dtype)
+            and self.target.multiplication(dtype).sums is accumulator(self.anchor.result.dtype)
             and all(v.size for v in values)
         )
 

@@ -28,7 +28,7 @@ from gluonjit.ir.dims import hint
 from gluonjit.ir.graph import Op
 from gluonjit.ir.kernels.product_plans import Conv
 from gluonjit.ir.machine import Machine
-from gluonjit.ir.types import F32, I16
+from gluonjit.ir.types import F32
 from gluonjit.ir.windows import row_major, strides_of
 
 
@@ -38,7 +38,7 @@ def _any_images(op: Op, target: Machine) -> AnySize | None:
     anchor = find_anchor(body)
     x, y = anchor.operands[0], anchor.result
     images = opened_axis("i", y.shape[0], 1, sizes)
-    if not sizes or STRIDES.of(op) or GUARD.of(op) is not None or x.dtype is I16:
+    if not sizes or STRIDES.of(op) or GUARD.of(op) is not None:
         return None
     opened = with_sizes(body, anchor, Opening(y.shape, x.shape, (images, *y.shape[1:-1]), x.shape[-1], y.shape[-1]))
     return None if opened is None else AnySize.of(op, opened, sizes)

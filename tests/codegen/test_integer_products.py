@@ -10,7 +10,7 @@ from gluonjit.codegen.text import llvm
 from gluonjit.ir.dims import named as named_size
 from gluonjit.ir.graph import Builder
 from gluonjit.ir.interpreter import evaluate
-from gluonjit.ir.types import F32, I8, I16, I32, U8, TensorType
+from gluonjit.ir.types import F16, F32, F64, I8, I16, I32, I64, U8, TensorType
 from gluonjit.passes import run_passes
 from gluonjit.runtime.compiler import compile_graph
 from support.selected import TARGETS, in_turn, kernel_name, run_selected, runnable
@@ -142,6 +142,21 @@ def test_rows_an_odd_distance_apart_are_copied_first():
         graph = b.build([y, b.cast(x, dtype=I32)], {"params": (1,)})
         inputs = [bytes_of(np.random.default_rng(width), v) for v in graph.inputs]
         np.testing.assert_array_equal(compile_graph(graph).run(inputs)[0][0], evaluate(graph, inputs)[0][0])
+
+
+@pytest.mark.parametrize(
+    ("own", "wide", "kernel"), [(I16, I64, ""), (F32, F64, ""), (F16, F32, "matmul"), (I16, I16, "")]
+)
+def test_sums_of_a_type_that_kernels_do_not_have_are_left_to_loops(own, wide, kernel):
+    b = Builder("product", "legal")
+    x, w = b.input("x", TensorType(own, (9, 40))), b.input("w", TensorType(own, (40, 24)))
+    graph = b.build([b.dot_general(x, w, contract=((1,), (0,)), dtype=wide)])
+    inputs = [np.random.default_rng(k).integers(-60, 60, v.shape).astype(own.numpy) for k, v in enumerate(graph.inputs)]
+    run = run_selected(graph, inputs, runnable("host"))
+    assert ("matmul" in run.kernels) is bool(kernel)
+    expected = evaluate(graph, inputs)[0][0]
+    assert expected.dtype == wide.numpy
+    np.testing.assert_array_equal(compile_graph(graph).run(inputs)[0][0], expected)
 
 
 def test_an_open_number_of_terms_is_left_to_loops():
