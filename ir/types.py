@@ -53,7 +53,7 @@ class DType:
         return self.name
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return dtype, (self.name,)
+        return _named, (self.name,)
 
 
 F16 = DType("f16", np.dtype(np.float16), "f", 16)
@@ -63,25 +63,33 @@ F64 = DType("f64", np.dtype(np.float64), "f", 64)
 I8 = DType("i8", np.dtype(np.int8), "i", 8)
 U8 = DType("u8", np.dtype(np.uint8), "u", 8)
 I16 = DType("i16", np.dtype(np.int16), "i", 16)
-"""No array of a program has it: 8-bit integers are multiplied in it."""
+"""The compiler's own, in which it multiplies 8-bit integers. No array of a program has it, and none names it."""
 I32 = DType("i32", np.dtype(np.int32), "i", 32)
 I64 = DType("i64", np.dtype(np.int64), "i", 64)
 BOOL = DType("bool", np.dtype(np.bool_), "b", 1)
 
 DTYPES: dict[str, DType] = {d.name: d for d in (F16, BF16, F32, F64, I8, U8, I16, I32, I64, BOOL)}
+
+
+def _named(name: str) -> DType:
+    return DTYPES[name]
+
+
 _OF_ARRAYS: dict[np.dtype, DType] = {d.numpy: d for d in DTYPES.values()}
-_BY_NUMPY: dict[np.dtype, DType] = {d.numpy: d for d in DTYPES.values() if d is not I16}
+_OF_PROGRAMS = {name: d for name, d in DTYPES.items() if d is not I16}
+_BY_NUMPY: dict[np.dtype, DType] = {d.numpy: d for d in _OF_PROGRAMS.values()}
 
 
 def dtype(spec: Any) -> DType:
-    """The `DType` that `spec` means: a DType, its name, or anything `np.dtype` takes. Raises IRError for others."""
+    """The `DType` that `spec` means: a DType, its name, or anything `np.dtype` takes. Raises IRError for others, and
+    for i16, which no program has."""
     if isinstance(spec, np.dtype) and spec in _BY_NUMPY:  # the common case
         return _BY_NUMPY[spec]
     if isinstance(spec, DType):
         return spec
     if isinstance(spec, str):
-        if spec in DTYPES:
-            return DTYPES[spec]
+        if spec in _OF_PROGRAMS:
+            return _OF_PROGRAMS[spec]
         if spec == "bfloat16":
             return BF16
     try:
@@ -90,8 +98,8 @@ def dtype(spec: Any) -> DType:
         pass
     import difflib
 
-    near = difflib.get_close_matches(str(spec), [*DTYPES, *map(str, _BY_NUMPY)], 1)
-    hint = f"did you mean {near[0]!r}?" if near else f"supported are {', '.join(DTYPES)}"
+    near = difflib.get_close_matches(str(spec), [*_OF_PROGRAMS, *map(str, _BY_NUMPY)], 1)
+    hint = f"did you mean {near[0]!r}?" if near else f"supported are {', '.join(_OF_PROGRAMS)}"
     raise IRError(f"unsupported element type {spec!r}; {hint}")
 
 

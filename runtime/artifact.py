@@ -19,7 +19,7 @@ import numpy as np
 
 from gluonjit.codegen.interface import Interface, Layout, Prepare
 from gluonjit.ir.dims import Dim, Extent, parse
-from gluonjit.ir.types import IRError, TensorType, dtype, type_of
+from gluonjit.ir.types import DTYPES, IRError, TensorType, type_of
 
 _MAGIC = b"gluonjit object4"
 _START = len(_MAGIC) + 32
@@ -116,7 +116,7 @@ def _type_from_json(words: list[Any]) -> TensorType:
 @functools.lru_cache(maxsize=1024, typed=True)
 def _type(name: str, *shape: int | str) -> TensorType:
     """Kept, because layers repeat each other's types, and parameters are read in several places."""
-    return TensorType(dtype(name), tuple(map(_extent_from_json, shape)))
+    return TensorType(DTYPES[name], tuple(map(_extent_from_json, shape)))
 
 
 def _extent_to_json(n: Extent) -> int | str:

@@ -22,6 +22,7 @@ from gluonjit.files import array_names, atomic, json_file
 from gluonjit.files.array_names import shown
 from gluonjit.ir.archive import MAX_HEADER, check_directory
 from gluonjit.ir.types import BF16, IRError, dtype_of
+from gluonjit.ir.types import dtype as element_type
 
 ARCHIVE_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, struct.error)
 """The errors that `zipfile` raises for malformed archives."""
@@ -192,7 +193,8 @@ def _array(file: IO[bytes], file_size: int, where: str) -> np.ndarray:
         done += len(piece)
     array = data.reshape(shape, order="F" if fortran else "C")
     try:
-        dtype_of(native := array.astype(dtype.newbyteorder("="), order="C", copy=False))
+        native = array.astype(dtype.newbyteorder("="), order="C", copy=False)
+        element_type(native.dtype)
     except IRError as e:
         _fail(where, f"elements of type {dtype}", str(e))
     return native

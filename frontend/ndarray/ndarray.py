@@ -645,10 +645,7 @@ def element_type(spec: Any) -> np.dtype:
     if not isinstance(spec, (str, type, np.dtype)):
         spec = getattr(spec, "dtype", spec)
     try:
-        found = dtype(spec)
-        if found is I16:  # its name, which no program knows
-            raise IRError(f"unsupported element type {spec!r}")
-        return found.numpy
+        return dtype(spec).numpy
     except IRError as e:
         np.dtype(spec)
         raise MXNetError(str(e)) from None

@@ -1,5 +1,7 @@
 """Products of 8-bit integers, which kernels multiply as pairs of 16-bit ones: native equals NumPy's exactly."""
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from gluonjit.codegen.text import llvm
 from gluonjit.ir.dims import named as named_size
 from gluonjit.ir.graph import Builder
 from gluonjit.ir.interpreter import evaluate
-from gluonjit.ir.types import F16, F32, F64, I8, I16, I32, I64, U8, TensorType
+from gluonjit.ir.types import F16, F32, F64, I8, I16, I32, I64, U8, IRError, TensorType, dtype, dtype_of
 from gluonjit.passes import run_passes
 from gluonjit.runtime.compiler import compile_graph
 from support.selected import TARGETS, in_turn, kernel_name, run_selected, runnable
@@ -172,6 +174,13 @@ def open_terms():
     b = Builder("product", "legal")
     x, w = (b.input(name, TensorType(I8, (rows, named_size("k")))) for name, rows in (("x", 4), ("w", 5)))
     return b.build([b.dot_general(b.cast(x, dtype=I16), b.cast(w, dtype=I16), contract=((1,), (1,)), dtype=I32)])
+
+
+def test_no_program_names_their_type():
+    for name in ("i16", "int16", np.int16, np.dtype(np.int16)):
+        with pytest.raises(IRError, match="unsupported element type"):
+            dtype(name)
+    assert pickle.loads(pickle.dumps(I16)) is I16 is dtype_of(np.zeros(1, np.int16))
 
 
 def test_through_the_whole_pipeline():

@@ -12,6 +12,7 @@ from gluonjit.ir.dims import Dim, Extent
 from gluonjit.ir.graph import Op, Value
 from gluonjit.ir.primitives.convolution_layout import Layout
 from gluonjit.ir.primitives.reduction import identity
+from gluonjit.ir.types import I16, I32
 from gluonjit.onnx.exporting.onnx_writer import Unsupported, Writer, lowering
 
 _SAME = {
@@ -145,7 +146,9 @@ def _composed(w: Writer, op: Op) -> str:
 
 @lowering("cast")
 def _cast(w: Writer, op: Op) -> str:
-    return w.cast(w.name(op.operands[0]), op.result.dtype.numpy)
+    """As i32, which holds i16 as well, if the integers are to be multiplied: few readers know i16."""
+    kind = I32 if op.result.dtype is I16 else op.result.dtype
+    return w.cast(w.name(op.operands[0]), kind.numpy)
 
 
 # Movement
@@ -372,7 +375,8 @@ def _dot_general(w: Writer, op: Op) -> str:
 
 def _factor(w: Writer, op: Op, v: Value) -> str:
     """An operand of a product, in the type of the result."""
-    return w.name(v) if op.attrs["dtype"] is None else w.cast(w.name(v), op.attrs["dtype"].numpy)
+    wide = op.attrs["dtype"]
+    return w.name(v) if wide is None or (v.dtype, wide) == (I16, I32) else w.cast(w.name(v), wide.numpy)
 
 
 @lowering("conv")
