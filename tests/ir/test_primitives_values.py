@@ -357,7 +357,7 @@ def test_every_dtype_has_constants_and_iotas():
         value = np.ones((2, 3), of.numpy)
         assert run("constant", value=value) is value
         if name != "bool":
-            line = run("iota", shape=(2, 3), axis=1, dtype=name)
+            line = run("iota", shape=(2, 3), axis=1, dtype=of)
             assert line.dtype == of.numpy
             assert line.astype(int).tolist() == [[0, 1, 2]] * 2
     assert run("iota", shape=(300,), axis=0, dtype="u8")[299] == 43
